@@ -1,10 +1,11 @@
-//! Work of the thread that asks: a lone query that it answers itself, and what it does while others work.
+//! The work of the calling thread: it answers a lone query itself, or waits while workers answer.
 //!
-//! To wake a worker and to be woken by it takes longer than a search in memory, and a fifth of one from a disk. So a lone
-//! query is not handed over: its caller borrows an engine that was kept, over memory whoever asks, over a device as long as no
-//! more callers than there are cores do likewise. All others share the workers' threads.
+//! Waking a worker and being woken by it takes longer than a search in memory, and a fifth of a search from a
+//! disk. So a caller with a lone query borrows a spare engine and answers the query itself: always over
+//! memory, and over a device while no more callers than cores do so. All other queries are answered by the
+//! workers.
 
-use super::pool::{Answers, Job, Lent, Pending, Pool, Scratch, process};
+use super::pool::{Answers, BorrowedEngine, Job, PendingJob, Pool, Scratch, process};
 use super::{Index, SearchOptions, SearchResult};
 use crate::error::IndexError;
 use bathyal_tier::{Control, Cx, Engine, RunError, RunningQueries, Step, TierError, thread_waker};
@@ -16,21 +17,22 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-/// Most distances that a query may compute on the calling thread, about: some ten milliseconds' worth. What takes
-/// longer is left to a search thread, so that the caller can look at its cancel flag meanwhile.
+/// About the most distances that a query may compute on the calling thread: ten milliseconds of work. A
+/// worker answers a longer query, and the caller checks its cancel flag meanwhile.
 const MOST_DISTANCES: usize = 1 << 19;
 
-/// How often a waiting caller looks at its cancel flag and its deadline.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// The time between two checks of the cancel flag and the deadline by a waiting caller.
+const CHECK_EVERY: Duration = Duration::from_millis(10);
 
-/// Steps of a lone query in memory between two looks at its cancel flag and its deadline: tens of microseconds.
+/// Steps of a lone query in memory between two checks of its cancel flag and its deadline: tens of
+/// microseconds.
 const STEPS: u32 = 16;
 
-/// How the calling thread waits.
+/// The ways to end or to observe a search while the calling thread waits for it.
 #[derive(Clone, Copy)]
 pub(crate) struct Waiting<'a> {
     pub(super) control: Control<'a>,
-    /// Called now and then while it waits.
+    /// Called about every 10 ms while the thread waits.
     pub(super) meanwhile: &'a dyn Fn(),
 }
 
@@ -41,8 +43,8 @@ impl<'a> From<Control<'a>> for Waiting<'a> {
 }
 
 impl Waiting<'_> {
-    /// Why the caller waits no longer, if so.
-    fn is_over(&self) -> Option<IndexError> {
+    /// Returns the error with which the wait ends, if the search was cancelled or its deadline is over.
+    fn end(&self) -> Option<IndexError> {
         if self.control.cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed)) {
             return Some(IndexError::Cancelled);
         }
@@ -53,30 +55,32 @@ impl Waiting<'_> {
     }
 }
 
-/// Runs a lone query on `engine`, which is there for nothing else; `scratch` is its memory, and afterwards the next one's.
+/// Runs a lone query on `engine`, which runs nothing else. The query uses the memory in `scratch`, and leaves
+/// it there.
 fn run_alone(
     engine: Engine,
     scratch: &mut Option<Scratch>,
     job: &Job,
     waiting: Waiting<'_>,
 ) -> (Engine, Result<Vec<Answers>, IndexError>) {
-    let mut answers = Answers::with_room(job);
+    let mut answers = Answers::with_capacity_for(job);
     let mut running = RunningQueries::new(engine);
-    let memory = scratch.take().unwrap_or_else(|| job.scratch());
+    let memory = scratch.take().unwrap_or_else(|| job.new_scratch());
     let make = |cx: &Cx| Job::answer(job, cx.clone(), 0, memory);
     let answered = drive(&mut running, make, waiting)
-        .and_then(|ended| job.note(ended, &mut answers))
+        .and_then(|outcome| job.record(outcome, &mut answers))
         .map(|memory| *scratch = Some(memory));
     let (engine, settled) = running.end();
     let answered = match settled {
-        // Whatever the query made of bytes that were not there, this is the cause.
+        // If bytes were lost, that is the cause of every other error, and answers computed from them are
+        // invalid.
         Err(RunError::Tier(lost @ TierError::Lost { .. })) => Err(lost.into()),
         _ => answered,
     };
     (engine, answered.map(|()| vec![answers]))
 }
 
-/// Runs the query that `make` makes to its end.
+/// Starts the query that `make` returns, and runs it to its end.
 fn drive<F: Future>(
     running: &mut RunningQueries<F>,
     make: impl FnOnce(&Cx) -> F,
@@ -89,44 +93,46 @@ fn drive<F: Future>(
     loop {
         match running.step()? {
             Step::Answered(answer) => return Ok(answer),
-            // A query in memory always goes on at once; now and then its caller has to look up all the same.
+            // A query in memory can always continue at once; every `STEPS` steps the cancel flag is checked
+            // nevertheless.
             Step::Suspended => {
                 steps = steps.wrapping_add(1);
                 if !steps.is_multiple_of(STEPS) {
                     continue;
                 }
             }
-            Step::Waiting => running.wait(None, LOOK_EVERY)?,
+            Step::Waiting => running.wait(None, CHECK_EVERY)?,
         }
         (waiting.meanwhile)();
-        if let Some(over) = waiting.is_over() {
-            return Err(over);
+        if let Some(error) = waiting.end() {
+            return Err(error);
         }
     }
 }
 
 /// Waits for the answers of workers.
-fn wait_for(mut pending: Pending, waiting: Waiting<'_>) -> Result<Vec<Answers>, IndexError> {
+fn wait_for(mut pending: PendingJob, waiting: Waiting<'_>) -> Result<Vec<Answers>, IndexError> {
     let waker = thread_waker();
-    let mut looked = Instant::now();
+    let mut checked = Instant::now();
     loop {
         if let Poll::Ready(outcome) = Pin::new(&mut pending).poll(&mut Context::from_waker(&waker)) {
             return outcome;
         }
-        std::thread::park_timeout(LOOK_EVERY);
-        if looked.elapsed() >= LOOK_EVERY {
-            looked = Instant::now();
+        std::thread::park_timeout(CHECK_EVERY);
+        if checked.elapsed() >= CHECK_EVERY {
+            checked = Instant::now();
             (waiting.meanwhile)();
-            if let Some(over) = waiting.is_over() {
-                return Err(over);
+            if let Some(error) = waiting.end() {
+                return Err(error);
             }
         }
     }
 }
 
 impl Index {
-    /// As [`Index::search`]; while search threads work, the calling thread calls `meanwhile` about every 10 ms: a place
-    /// to look for signals, and to raise the cancel flag of `control`. A lone query in memory is over before that.
+    /// Searches as [`Index::search`] does. While search threads work, the calling thread calls `meanwhile`
+    /// about every 10 ms, so that it can handle signals and set the cancel flag of `control`. A lone query in
+    /// memory ends sooner.
     ///
     /// # Errors
     /// As [`Index::search`].
@@ -142,7 +148,7 @@ impl Index {
         self.search_rows(queries, rows, options, Waiting { control, meanwhile })
     }
 
-    /// Has a job done by `threads` workers, or by the calling thread if that is quicker.
+    /// Runs a job on the calling thread if that is faster, and otherwise on `threads` workers.
     pub(super) fn answers<'a>(
         &self,
         job: &Arc<Job>,
@@ -151,33 +157,39 @@ impl Index {
     ) -> Result<Vec<Answers>, IndexError> {
         self.check_process()?;
         let waiting = waiting.into();
-        let alone = waiting.is_over().map_or_else(|| self.answer_here(job, waiting), Err);
-        let answers = alone.and_then(|alone| match alone {
+        let on_this_thread = waiting.end().map_or_else(|| self.answer_on_this_thread(job, waiting), Err);
+        let answers = on_this_thread.and_then(|answers| match answers {
             Some(answers) => Ok(answers),
-            None => wait_for(Pending::new(Pool::of_this_process(), job.clone(), threads), waiting),
+            None => wait_for(PendingJob::new(Pool::of_this_process(), job.clone(), threads), waiting),
         });
         if answers.is_err() {
-            self.known.here().counters.failed();
+            self.known.here().counters.count_failure();
         }
         answers
     }
 
-    /// Answers a lone query on the calling thread; `None` where that is left to the workers.
-    fn answer_here(&self, job: &Arc<Job>, waiting: Waiting<'_>) -> Result<Option<Vec<Answers>>, IndexError> {
-        let Some(params) = job.lone() else { return Ok(None) };
+    /// Answers a lone query on the calling thread. Returns `None` if the workers have to run the job.
+    fn answer_on_this_thread(
+        &self,
+        job: &Arc<Job>,
+        waiting: Waiting<'_>,
+    ) -> Result<Option<Vec<Answers>>, IndexError> {
+        let Some(params) = job.lone_params() else { return Ok(None) };
         if self.stored.query_distances(params) > MOST_DISTANCES {
             return Ok(None);
         }
         let pool = Pool::of_this_process();
-        let Some(Lent { engine, mut scratch, lease }) = pool.lend(&self.tenant, job.query_bytes)? else {
+        let Some(BorrowedEngine { engine, mut scratch, reservation }) =
+            pool.borrow_engine(&self.pool_client, job.query_bytes)?
+        else {
             return Ok(None);
         };
         let (engine, answers) = run_alone(engine, &mut scratch, job, waiting);
-        pool.take_back(&self.tenant, Lent { engine, scratch, lease });
+        pool.return_engine(&self.pool_client, BorrowedEngine { engine, scratch, reservation });
         answers.map(Some)
     }
 
-    /// Refuses to work in a child made by fork: it has none of the threads, and locks as they happened to be.
+    /// Refuses to work in a child made by fork: it has none of the threads, and they may hold locks.
     pub(super) fn check_process(&self) -> Result<(), IndexError> {
         let here = process();
         if here == self.process {
@@ -190,7 +202,7 @@ impl Index {
 impl Drop for Index {
     fn drop(&mut self) {
         if process() == self.process {
-            Pool::of_this_process().leave(&self.tenant);
+            Pool::of_this_process().close_engines(&self.pool_client);
         }
     }
 }

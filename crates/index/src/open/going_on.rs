@@ -1,8 +1,9 @@
-//! A graphics card that searches, and this processor, which goes on without it where the user allows that.
+//! The processor in place of a graphics card: if the user allows it, searches continue without a card that is
+//! missing or lost.
 
 use super::options::OpenOptions;
 use super::pool::Standby;
-use super::tier::{Loaded, TierChoice};
+use super::tier::{LoadedPages, TierChoice};
 use crate::error::IndexError;
 use crate::families;
 use crate::family::{Loading, MemorySplit, Opened};
@@ -12,44 +13,45 @@ use bathyal_store::Generation;
 use bathyal_tier::TierProfile;
 use std::sync::Arc;
 
-/// Why the processor searches although a card was wanted, as far as it does.
+/// The failures of a graphics card, and its replacement by the processor.
 #[derive(Clone, Default)]
 pub(super) struct CardTrouble {
+    /// The error with which the card could not be opened.
     missing: Option<GpuError>,
     pub(super) standby: Option<Arc<Standby>>,
-    /// Bytes of memory that the processor takes to go on.
+    /// Bytes of memory that the standby takes.
     bytes: u64,
 }
 
 impl CardTrouble {
-    /// What it is.
+    /// Returns why the processor searches although a card was wanted; `None` if the card searches.
     pub(super) fn why(&self) -> Option<&GpuError> {
         self.missing.as_ref().or_else(|| self.standby.as_ref()?.lost())
     }
 
-    /// Bytes of memory that a processor which goes on has taken.
+    /// Returns the bytes of memory of the standby, or 0 until it is open.
     pub(super) fn taken_bytes(&self) -> u64 {
         self.standby.as_ref().filter(|standby| standby.is_open()).map_or(0, |_| self.bytes)
     }
 
-    /// What searches instead of a card that is lost.
+    /// Returns the searcher that replaces a lost card, once it is open.
     pub(super) fn searcher(&self) -> Option<&Arc<dyn Opened>> {
-        self.standby.as_ref()?.now()
+        self.standby.as_ref()?.replacement()
     }
 
-    /// What a user should know of it.
+    /// Returns the note about it for the user.
     pub(super) fn note(&self) -> Option<String> {
         if let Some(why) = self.why() {
             return Some(format!("this processor searches, and not a graphics card: {why}"));
         }
-        let beyond = self.standby.as_ref()?.beyond()?;
-        Some(format!("this processor has searched what a graphics card does not: {beyond}"))
+        let unsuited = self.standby.as_ref()?.unsuited()?;
+        Some(format!("this processor has searched what a graphics card does not: {unsuited}"))
     }
 }
 
-/// Divides a budget by `plan`, with `standby` bytes set aside for a processor that goes on; where these are not there, how much memory
-/// they would take is the second.
-pub(super) fn plan(
+/// Divides a budget by `plan`, and reserves `standby` bytes in it for the standby. If the budget is too small
+/// for these, they are left out, and the budget that would be enough is returned as the second value.
+pub(super) fn plan_with_standby(
     given: Option<u64>,
     standby: Option<u64>,
     plan: impl Fn(Option<u64>) -> Result<MemorySplit, IndexError>,
@@ -62,19 +64,19 @@ pub(super) fn plan(
     }
 }
 
-/// What an index is opened from once more.
+/// The input of opening an index again without its card.
 pub(super) struct Reopening {
     pub(super) directory: Arc<dyn Generation>,
     pub(super) manifest: Manifest,
-    /// Bytes of memory that this takes.
+    /// Bytes of memory that the reopened index takes.
     pub(super) bytes: u64,
-    /// How memory was divided.
+    /// The division of the memory when the index was opened with its card.
     pub(super) split: MemorySplit,
-    /// What a budget lacks for it.
+    /// The budget that would be enough; `None` if the actual one is.
     pub(super) lacking: Option<u64>,
     pub(super) profile: TierProfile,
     pub(super) tier: TierChoice,
-    pub(super) pages: Option<Loaded>,
+    pub(super) pages: Option<LoadedPages>,
     pub(super) shared: bool,
 }
 
@@ -99,7 +101,7 @@ impl Reopening {
             frames: buffers.frames,
             buffers,
             profile: &self.profile,
-            pages: self.pages.as_ref().map(Loaded::bytes),
+            pages: self.pages.as_ref().map(LoadedPages::bytes),
             checked: split.pages > 0 || matches!(self.tier, TierChoice::Mapped(_)),
             arriving: false,
             shared: self.shared,
@@ -107,7 +109,8 @@ impl Reopening {
         })
     }
 
-    /// What goes on, if that is allowed; it may be that the card is not there from the beginning.
+    /// Creates the standby if the options allow one, and keeps the reason for a card that is missing from the
+    /// start.
     pub(super) fn trouble(self, options: &OpenOptions) -> CardTrouble {
         let goes_on = options.processor_goes_on && options.card.is_some();
         let bytes = self.bytes;

@@ -1,10 +1,10 @@
-//! How many queries a thread interleaves when the caller does not say: enough to hide the tier's latency, and, where what
-//! is read waits in the second-level cache, beyond that no more than this holds.
+//! The default number of queries that a thread interleaves: enough to hide the tier's latency. Beyond that,
+//! queries over memory are limited by the second-level cache, in which their prefetched bytes wait.
 
 use super::Index;
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
-use crate::cost::kept::of_this_machine;
+use crate::cost::processor_cache::processor_of_this_machine;
 use crate::family::{Buffers, Knob};
 use crate::query::{
     ENGINE_DEPTH, FAR_LATENCY_NS, LARGEST_ENGINE_DEPTH, SearchMode, SearchParams, beam_width_on,
@@ -14,32 +14,33 @@ use std::sync::OnceLock;
 
 /// Queries interleaved on a device that nobody has measured.
 const UNMEASURED_IN_FLIGHT: usize = 16;
-/// Queries interleaved at least: queries differ, and in memory their loads hide each other's misses of the cache.
+/// The fewest queries interleaved: queries differ, and in memory their loads hide each other's cache misses.
 const LEAST_IN_FLIGHT: usize = 4;
-/// Queries interleaved at most: more reads than an engine's depth cannot be in flight.
+/// The most queries interleaved: an engine has no more reads in flight than its depth.
 const MOST_IN_FLIGHT: usize = 64;
-/// Reads that a request to a tier far away may be for. 20,000 x 240 floats at recall 0.99 take 60 reads, of which two are one
-/// request as a rule.
+/// The most reads that one request to a remote tier combines. 20,000 x 240 floats at recall 0.99 take 60
+/// reads, of which two usually share a request.
 const READS_OF_A_REQUEST: u32 = 8;
-/// Bytes of a thread's read buffers there, at most. They are taken from the system as they are used.
+/// The most bytes of a thread's read buffers on a remote tier. The system allocates them as they are used.
 const FAR_BUFFER_BYTES: f64 = 256e6;
-/// Queries interleaved with a graphics card: while it answers some, the reads of others are on their way.
+/// Queries interleaved with a graphics card: while it answers some, the reads of others are in flight.
 const ON_CARD_IN_FLIGHT: usize = 256;
-/// The same of a device that is far away.
+/// The most queries interleaved on a remote tier.
 const MOST_FAR_IN_FLIGHT: usize = 512;
-/// Second-level cache of a core where the system does not say, in bytes: that of most servers.
+/// Second-level cache of a core in bytes, if the system does not report it: that of most servers.
 const USUAL_CACHE_BYTES: u64 = 1 << 20;
 
 impl Index {
-    /// Where searches run: the tier with what is known of it, and the processor.
+    /// Returns the machine of searches: the tier's profile and the processor.
     pub(super) fn machine(&self) -> Machine<'_> {
-        let processor = self.processor.as_ref().unwrap_or_else(|| of_this_machine());
+        let processor = self.processor.as_ref().unwrap_or_else(|| processor_of_this_machine());
         Machine { profile: &self.profile, processor }
     }
 
-    /// Queries interleaved a thread, each with a candidate list of `search_list` and nothing else named, when the caller does
-    /// not say: what hides the tier's latency behind the others' rounds, within the cache (second-tier-memory, section 5).
-    /// A search for a recall goes by its whole effort.
+    /// Returns the default number of queries that a thread interleaves, with a candidate list of
+    /// `search_list` and defaults for all else: as many as hide the tier's latency behind each other's
+    /// rounds, within the cache (second-tier-memory, section 5). The default of a search for a recall depends
+    /// on its whole effort.
     pub fn default_in_flight(&self, search_list: u32) -> usize {
         let effort = self.stored.effort_of(search_list);
         let params = SearchParams {
@@ -56,9 +57,10 @@ impl Index {
         self.suited_in_flight(&params)
     }
 
-    /// In what order a query goes on with its reads when the caller does not say: hop by hop, but through a graph on a tier that
-    /// is far away as they arrive, since a hop waits for the slowest of its reads. Over an emulated store of 31 ms (24,000 vectors of
-    /// 384 dimensions, beam width 16) a query alone takes 127 ms instead of 205 ms at the same recall, with 2% more reads.
+    /// Returns the default engine mode: batched, except for a graph on a remote tier, which is pipelined
+    /// since a hop waits for the slowest of its reads. Over an emulated store of 31 ms (24,000 vectors of 384
+    /// dimensions, beam width 16) a lone query takes 127 ms instead of 205 ms at the same recall, with 2%
+    /// more reads.
     pub fn default_mode(&self) -> SearchMode {
         let hops = self.stored.knobs().contains(&Knob::BeamWidth) && self.opened.card().is_none();
         if hops && self.profile.latency_ns >= FAR_LATENCY_NS {
@@ -68,14 +70,14 @@ impl Index {
         }
     }
 
-    /// Queries interleaved a thread by a search of this effort, when the caller does not say.
+    /// Returns the default number of queries that a thread interleaves in a search with these parameters.
     pub(super) fn suited_in_flight(&self, params: &SearchParams) -> usize {
         let machine = self.machine();
         if let Some(together) = self.stored.together().filter(|_| !self.profile.addressable) {
             return together;
         }
         if let Some(card) = self.searcher().card() {
-            // What was asked while the card was busy is its next launch.
+            // The requests that arrive while the card is busy are its next launch.
             return ON_CARD_IN_FLIGHT.min(card.slots as usize);
         }
         let demand = self.searcher().demand(params, &machine);
@@ -83,9 +85,10 @@ impl Index {
     }
 }
 
-/// Reads in flight of a thread's engine: more where the tier is far away and no budget counts their `buffers`, of `frame_bytes`
-/// each. A tier that `joins` near reads to one request does so as far as they are submitted together: what waits for its turn
-/// alone is a request of its own. So there is room for all reads of as many requests as it takes.
+/// Returns the most reads in flight of a thread's engine: more on a remote tier if no budget limits their
+/// `buffers`, of `frame_bytes` each. A tier that `joins` near reads into one request can do so only for reads
+/// that are submitted together. So the depth has space for all reads of as many requests as the tier takes at
+/// once.
 pub(super) fn engine_depth(
     profile: &TierProfile,
     budget: Option<u64>,
@@ -104,32 +107,34 @@ pub(super) fn engine_depth(
     (requests * READS_OF_A_REQUEST).min(affordable).max(requests)
 }
 
-/// Queries to interleave that ask for `demand` each and hold `query_bytes` while they run.
+/// Returns the number of queries to interleave if each has this `demand` and holds `query_bytes` while it
+/// runs.
 fn suited(machine: &Machine<'_>, demand: &Demand, query_bytes: u64) -> usize {
     let profile = machine.profile;
     if profile.latency_ns == 0 && !profile.addressable {
         return UNMEASURED_IN_FLIGHT;
     }
     if profile.latency_ns >= FAR_LATENCY_NS {
-        // More requests than the device takes at once wait in line, and the queries with them.
-        let each = (demand.reads / demand.rounds.max(1.0)).max(1.0);
-        let fitting = (f64::from(profile.depth) / each) as usize;
+        // Requests beyond the device's depth wait in its queue, and their queries with them.
+        let reads_per_round = (demand.reads / demand.rounds.max(1.0)).max(1.0);
+        let fitting = (f64::from(profile.depth) / reads_per_round) as usize;
         let hiding = demand.in_flight_to_hide(&machine.device());
         return hiding.min(fitting).clamp(LEAST_IN_FLIGHT, MOST_FAR_IN_FLIGHT);
     }
-    // What is read in place is prefetched into the cache, which the queries share; elsewhere it waits in buffers.
+    // Bytes that are read in place are prefetched into the cache, which the queries share; other bytes wait
+    // in buffers.
     let cache = if profile.addressable { cache_bytes() } else { u64::MAX };
     choose(demand.in_flight_to_hide(&machine.device()), query_bytes, cache)
 }
 
-/// What hides the latency is not given up; twice that is worth having, because hops differ in length, but not worth
-/// driving the queries out of the cache.
+/// Returns twice the number that hides the latency, because hops differ in length, if so many queries fit in
+/// the cache. It returns no fewer than `hiding`, even if these do not fit.
 fn choose(hiding: usize, query_bytes: u64, cache_bytes: u64) -> usize {
     let fitting = usize::try_from(cache_bytes / query_bytes.max(1)).unwrap_or(usize::MAX);
     hiding.saturating_mul(2).min(fitting).max(hiding).clamp(LEAST_IN_FLIGHT, MOST_IN_FLIGHT)
 }
 
-/// Bytes of the second-level cache of a core.
+/// Returns the bytes of the second-level cache of a core.
 fn cache_bytes() -> u64 {
     static BYTES: OnceLock<u64> = OnceLock::new();
     *BYTES.get_or_init(|| {
@@ -142,7 +147,7 @@ fn cache_bytes() -> u64 {
     })
 }
 
-/// Bytes of a size as the kernel writes it: "1024K", "2M".
+/// Parses a size as the kernel writes it ("1024K", "2M"), and returns it in bytes.
 fn parse_size(text: &str) -> Option<u64> {
     let text = text.trim();
     let (digits, unit) = match text.strip_suffix('K') {
@@ -159,12 +164,12 @@ mod tests {
     use crate::cost::processor::Processor;
 
     #[test]
-    fn latency_asks_for_queries_and_the_cache_limits_what_is_spare() {
+    fn latency_determines_the_queries_and_the_cache_limits_additional_ones() {
         let cache = 1 << 20;
         for (hiding, query_bytes, expected) in [
             (1, 150_000, LEAST_IN_FLIGHT),
             (2, 150_000, LEAST_IN_FLIGHT),
-            // Five hide it, six fit, ten would be the double.
+            // Five hide the latency, six fit in the cache, ten are twice five.
             (5, 150_000, 6),
             (5, 10_000, 10),
             (5, 1 << 20, 5),
@@ -177,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_profile_decides_and_not_how_bytes_are_reached() {
+    fn the_number_depends_on_the_profile_and_not_on_addressability() {
         // Rounds of 3 us.
         let demand = Demand { rounds: 20.0, reads: 80.0, moved_bytes: 20_480.0, compute_ns: 60_000.0 };
         let suited = |profile: &TierProfile| {
@@ -193,13 +198,13 @@ mod tests {
     }
 
     #[test]
-    fn far_away_there_is_room_for_all_reads_of_a_request() {
+    fn the_depth_on_a_remote_tier_has_space_for_all_reads_of_a_request() {
         let buffers = Buffers { frames: 256, frame_bytes: 4096, frame_bytes_with_codes: 4096 };
         let [far, near] = [31_000_000, 75_000]
             .map(|latency_ns| TierProfile { depth: 512, ..device(latency_ns, 0.0, 64, 0.0) });
         let depth = |frame_bytes| engine_depth(&far, None, true, (&buffers, frame_bytes));
         assert_eq!((depth(4096), engine_depth(&far, None, false, (&buffers, 4096))), (4096, 512));
-        // Reads of whole lists: no more than one for a request.
+        // Reads of whole lists: no more than one per request.
         assert_eq!(depth(4 << 20), 512);
         let between = depth(64 << 10);
         assert!(
@@ -211,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_of_caches_are_read() {
+    fn sizes_of_caches_are_parsed() {
         assert_eq!(parse_size("1024K\n"), Some(1 << 20));
         assert_eq!(parse_size("2M"), Some(2 << 20));
         assert_eq!((parse_size("512"), parse_size(""), parse_size("xK")), (Some(512), None, None));

@@ -1,4 +1,4 @@
-//! Search over several indexes at once: one list of answers, merged by distance.
+//! Search in several indexes at once. The answers are merged by distance.
 
 use super::{Index, SearchOptions};
 use crate::error::IndexError;
@@ -20,35 +20,37 @@ pub struct Place {
 /// The answers to a batch of queries over several indexes.
 #[derive(Debug, Clone)]
 pub struct ManyResult {
-    /// Neighbours a query: what was asked for, or all that the indexes hold.
+    /// Neighbours per query: as many as were asked for, or all that the indexes hold.
     pub k: usize,
-    /// `queries x k`, nearest first; equal distances in the order of the indexes, then of the ids.
+    /// `queries x k`, row-major, the nearest of each query first; equal distances in the order of the
+    /// indexes, then of the ids.
     pub places: Vec<Place>,
-    /// `queries x k`: squared L2, negative inner product, or 1 - cosine.
+    /// `queries x k`, row-major: squared L2, negative inner product, or 1 - cosine.
     pub distances: Vec<f32>,
-    /// For each index: the number of vectors in those before it. The id of a place as if all were one index is
-    /// `first_ids[place.index] + place.id`.
+    /// For each index, the number of ids in the indexes before it. If all indexes were one, the id of a place
+    /// would be `first_ids[place.index] + place.id`.
     pub first_ids: Vec<u64>,
-    /// Nanoseconds each query took in all indexes, one after the other.
+    /// Nanoseconds of each query in all indexes, one after the other.
     pub latencies_ns: Vec<u64>,
-    /// What each query cost in all indexes together.
+    /// The counters of each query in all indexes together.
     pub per_query: Vec<QueryStats>,
-    /// What each query cost by counters that not all families have, of those indexes that have them.
+    /// The counters of each query that only some families have, summed over the indexes that have them.
     pub own: OwnCosts,
-    /// What all cost together.
+    /// The sums of the counters over all queries and indexes.
     pub totals: SearchTotals,
     /// Seconds from the first query's start to the last one's end.
     pub seconds: f64,
-    /// The largest candidate list that was used.
+    /// The length of the longest candidate list of the searches.
     pub search_list: u32,
     /// Threads used.
     pub threads: usize,
-    /// What the user should know, with the index that it is about.
+    /// Notes for the user, each with the path of its index.
     pub notes: Vec<String>,
 }
 
 impl ManyResult {
-    /// The id of a place as if all indexes were one, in the order of the call. [`NO_ID`] stays what it is.
+    /// Returns the id that a place would have if all indexes were one, in the order of the call. [`NO_ID`]
+    /// stays [`NO_ID`].
     pub fn id(&self, place: Place) -> u64 {
         if place.id == NO_ID {
             return u64::from(NO_ID);
@@ -57,13 +59,13 @@ impl ManyResult {
     }
 }
 
-/// Answers all `queries` from all of `indexes`, which agree in dimensions, element and metric.
+/// Answers all `queries` from all of `indexes`, which have the same dimensions, element and metric.
 ///
-/// Each index is searched for `options.k` neighbours with the effort that its own calibration names, so that the
-/// recall asked for holds in each of them and so in all.
+/// Each index is searched for `options.k` neighbours with the effort of its own calibration, so that the
+/// recall holds in each of them and therefore in all.
 ///
 /// # Errors
-/// [`IndexError::Parameter`] without an index, or where they do not agree; and as [`Index::search`].
+/// [`IndexError::Parameter`] without an index, or if the indexes differ; and as [`Index::search`].
 pub fn search_many(
     indexes: &[&Index],
     queries: &VectorFile,
@@ -115,13 +117,13 @@ pub fn search_many(
         let name = index.path().display();
         result.notes.extend(found.notes.iter().map(|note| format!("{name}: {note}")));
     }
-    // Once all were searched: ids only grow.
+    // The ids are counted after all searches: `next_id` only grows, so every id found is below it.
     let mut next = 0;
     for index in indexes {
         result.first_ids.push(next);
         next += u64::from(index.next_id());
     }
-    // Fewer where vectors were deleted between two of the searches.
+    // There are fewer if vectors were deleted between two of the searches.
     let k = lists.iter().map(Vec::len).fold(k, usize::min);
     result.k = k;
     for list in &mut lists {
@@ -135,7 +137,7 @@ pub fn search_many(
     Ok(result)
 }
 
-/// Whether distances of the indexes may be compared.
+/// Checks that distances of the indexes can be compared.
 fn check(indexes: &[&Index]) -> Result<(), IndexError> {
     let Some(first) = indexes.first() else {
         return Err(IndexError::Parameter("no index to search; give at least one".into()));

@@ -1,10 +1,10 @@
 //! Range search: all vectors within a distance of each query.
 //!
-//! A query is searched for its k nearest with k rising until the k-th lies beyond the radius, each time with the
-//! effort that the calibration names for that k. What is found is then as complete as the recall asked for, and a
-//! query with few vectors around it costs no more than a usual search.
+//! A query searches for its k nearest vectors, with k rising from round to round until the k-th lies beyond
+//! the radius, each time with the effort of the calibration for that k. The result then has the recall that
+//! was asked for, and a query with few vectors around it costs no more than an ordinary search.
 
-use super::pool::{Answers, Job, RangePlan, RawQueries};
+use super::pool::{AnsweredQuery, Answers, Job, RangePlan, RawQueries};
 use super::{Effort, Index, SearchOptions};
 use crate::error::IndexError;
 use crate::query::changes::Changes;
@@ -15,25 +15,25 @@ use bathyal_vectors::VectorFile;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Neighbours looked for in the first round: about what a usual search finds.
+/// Neighbours of the first round: about as many as an ordinary search finds.
 const FIRST_K: usize = 16;
-/// How much wider each round is: the rounds before the last cost a third of it together.
+/// Factor from one round's k to the next: all rounds before the last together cost a third of the last.
 const WIDER: usize = 4;
 
-/// How to search within a distance.
+/// Options of a range search.
 #[derive(Debug, Clone, Copy)]
 pub struct RangeOptions {
     /// Share of the vectors within the radius that should be found, above 0 and at most 1.
     pub recall: f32,
     /// Most neighbours of a query; the nearest are kept. `None` means all that the index holds.
     pub limit: Option<usize>,
-    /// Reads of one hop (W in DiskANN), of a graph.
+    /// Reads of one hop in a graph (W in DiskANN).
     pub beam_width: Option<u32>,
     /// Threads; 0 means all cores.
     pub threads: usize,
-    /// Hop by hop, or as reads arrive; `None` is hop by hop.
+    /// Batched or pipelined; `None` is [`Index::default_mode`].
     pub mode: Option<SearchMode>,
-    /// Queries interleaved on each thread; `None` suits the tier.
+    /// Queries interleaved on each thread; `None` chooses by the tier.
     pub in_flight: Option<usize>,
 }
 
@@ -52,31 +52,32 @@ pub struct RangeResult {
     pub ids: Vec<u32>,
     /// As [`SearchResult::distances`](super::SearchResult::distances), none above the radius.
     pub distances: Vec<f32>,
-    /// Nanoseconds each query took from its start to its answer.
+    /// Nanoseconds of each query from its start to its answer.
     pub latencies_ns: Vec<u64>,
-    /// What each query cost, all its rounds together.
+    /// The counters of each query, summed over its rounds.
     pub per_query: Vec<QueryStats>,
-    /// What each query cost by counters that only the index's family has, all its rounds together.
+    /// The counters of each query that only the index's family has, summed over its rounds.
     pub own: OwnCosts,
-    /// What all cost together.
+    /// The sums of the counters over all queries.
     pub totals: SearchTotals,
     /// Seconds from the first query's start to the last one's end.
     pub seconds: f64,
     /// Threads used.
     pub threads: usize,
-    /// What the user should know: answers cut at the limit, a recall beyond the calibration.
+    /// Notes for the user, such as answers cut at the limit, or a recall beyond the calibration.
     pub notes: Vec<String>,
 }
 
 impl Index {
-    /// Finds all vectors within `radius` of each query: those whose distance, as a search reports it (squared L2,
-    /// negative inner product, 1 - cosine), is at most `radius`.
+    /// Finds all vectors whose distance to a query is at most `radius`, for each query. Distances are those
+    /// that a search reports: squared L2, negative inner product, 1 - cosine.
     ///
-    /// Approximate, as every search is: about `options.recall` of the vectors within the radius are found, and none
-    /// outside it. Small indexes without a calibration are searched exactly.
+    /// The result is approximate: it contains about `options.recall` of the vectors within the radius, and
+    /// none outside it. The search of a small index without a calibration is exact.
     ///
     /// # Errors
-    /// As [`Index::search`]; [`IndexError::Parameter`] for a radius that is not a number, or below 0 under l2.
+    /// As [`Index::search`]; [`IndexError::Parameter`] for a radius that is not a number, or below 0 under
+    /// l2.
     pub fn range_search(
         &self,
         queries: &VectorFile,
@@ -89,7 +90,7 @@ impl Index {
         let held = self.held(changes.as_ref());
         let (mut plan, mut notes) = self.range_plan(radius, options, changes.as_ref())?;
         let threads = super::thread_count(options.threads).clamp(1, queries.count().max(1));
-        // Long lists are dropped where they do not fit the budget; without the first nothing is found.
+        // Rounds whose lists do not fit in the budget are dropped, except for the first.
         let fits = |round: &(usize, SearchParams)| {
             self.affordable_in_flight(1, threads, self.stored.planned_list(&round.1)).is_ok()
         };
@@ -97,15 +98,19 @@ impl Index {
         plan.rounds.truncate(fitting.max(1));
         let planned = |round: &(usize, SearchParams)| self.stored.planned_list(&round.1);
         let longest = plan.rounds.iter().map(planned).max().unwrap_or(1);
-        let suited = || plan.rounds.iter().map(|round| self.suited_in_flight(&round.1)).min().unwrap_or(1);
-        let wanted = options.in_flight.unwrap_or_else(suited).max(1);
-        let in_flight = self.affordable_in_flight(wanted, threads, longest)?;
+        let default = || plan.rounds.iter().map(|round| self.suited_in_flight(&round.1)).min().unwrap_or(1);
+        let in_flight = options.in_flight.unwrap_or_else(default).max(1);
+        let in_flight = self.affordable_in_flight(in_flight, threads, longest)?;
         let (limit, most) = (plan.limit, plan.most());
         let started = Instant::now();
-        let raw = RawQueries::of(queries, 0..queries.count());
-        let (known, params) = (self.known.here().clone(), plan.rounds[0].1);
-        let job = Job::new(known, raw, params, (threads, in_flight), control.deadline);
-        let job = Arc::new(job.within(plan).taking(self.stored.query_bytes(longest)).changed(changes));
+        let raw = RawQueries::from_range(queries, 0..queries.count());
+        let (context, params) = (self.known.here().clone(), plan.rounds[0].1);
+        let job = Job::new(context, raw, params, (threads, in_flight), control.deadline);
+        let job = Arc::new(
+            job.with_range_plan(plan)
+                .with_query_bytes(self.stored.query_bytes(longest))
+                .with_changes(changes),
+        );
         let answers = self.answers(&job, threads, control)?;
         let mut result =
             gather(&answers, (queries.count(), self.own_counters), started.elapsed().as_secs_f64(), threads)?;
@@ -136,14 +141,14 @@ impl Index {
         }
         if radius < 0.0 && self.metric() == Metric::L2 {
             return Err(IndexError::Parameter(format!(
-                "the radius is {radius}, and no squared l2 distance is below 0: give the square of the distance that is meant"
+                "the radius is {radius}, and no squared l2 distance is below 0: give the square of the distance"
             )));
         }
         if options.limit == Some(0) {
             return Err(IndexError::Parameter("limit is 0; allow at least one neighbour".into()));
         }
         let held = self.held(changes);
-        // Of an index of which everything was deleted nothing is found, by a search nevertheless.
+        // An index whose vectors are all deleted is searched, too, and finds nothing.
         let limit = options.limit.unwrap_or(usize::MAX).min(held).max(1);
         let search = SearchOptions {
             effort: Effort::Recall(options.recall),
@@ -156,19 +161,19 @@ impl Index {
         let mut k = FIRST_K.min(limit);
         let mut before = Vec::new();
         let notes = loop {
-            let (params, said) = match self.params(&SearchOptions { k, ..search }, changes) {
+            let (params, notes) = match self.params(&SearchOptions { k, ..search }, changes) {
                 Ok(both) => both,
-                // Longer lists than a graphics card keeps: what is found until then is said to be cut.
+                // A graphics card does not keep lists as long: the caller notes that the results may be cut.
                 Err(_) if self.searcher().card().is_some() && !rounds.is_empty() => break before,
                 Err(error) => return Err(error),
             };
-            // All that a search has read counts: keep as many as its list is long.
+            // A round keeps all candidates that it has scored: its k is the length of the list.
             let search_list = params.search_list.min(held);
             rounds.push((k, SearchParams { k: search_list, search_list, ..params }));
             if k == limit {
-                break said;
+                break notes;
             }
-            before = said;
+            before = notes;
             k = (k * WIDER).min(limit);
         };
         Ok((RangePlan { radius, limit, rounds }, notes))
@@ -182,12 +187,12 @@ fn gather(
     seconds: f64,
     threads: usize,
 ) -> Result<RangeResult, IndexError> {
-    // For each query: which worker answered it, and where its neighbours begin there.
+    // For each query: the number of its worker's part, and the start and number of its neighbours there.
     let mut places = vec![None; count];
     for (part, answers) in answers.iter().enumerate() {
         let mut start = 0;
-        for ((query, ..), found) in answers.queries.iter().zip(&answers.counts) {
-            places[*query as usize] = Some((part, start, *found as usize));
+        for (answered, found) in answers.queries.iter().zip(&answers.counts) {
+            places[answered.query as usize] = Some((part, start, *found as usize));
             start += *found as usize;
         }
     }
@@ -214,7 +219,7 @@ fn gather(
         result.distances.extend(neighbors.iter().map(|n| n.distance));
         result.offsets.push(result.ids.len());
     }
-    for (query, latency_ns, cost) in answers.iter().flat_map(|part| &part.queries) {
+    for AnsweredQuery { query, latency_ns, cost } in answers.iter().flat_map(|part| &part.queries) {
         result.latencies_ns[*query as usize] = *latency_ns;
         result.per_query[*query as usize] = *cost;
         result.own.set(*query as usize, cost);

@@ -1,9 +1,9 @@
-//! What a search of many queries returns.
+//! The result of a search.
 
 use super::Index;
 use super::explain::PhaseTime;
 use super::options::Effort;
-use super::pool::Answers;
+use super::pool::{AnsweredQuery, Answers};
 use crate::calibrate::reach::{Reach, Unlike};
 use crate::error::IndexError;
 use crate::family::Knob;
@@ -14,60 +14,62 @@ use bathyal_store::Requests;
 /// The answers to a batch of queries.
 #[derive(Debug, Clone)]
 pub struct SearchResult {
-    /// Neighbours a query: what was asked for, or all that the index holds.
+    /// Neighbours per query: as many as were asked for, or all that the index holds.
     pub k: usize,
-    /// `queries x k`, nearest first.
+    /// `queries x k`, row-major; the nearest of each query first.
     pub ids: Vec<u32>,
-    /// `queries x k`: squared L2, negative inner product, or 1 - cosine.
+    /// `queries x k`, row-major: squared L2, negative inner product, or 1 - cosine.
     pub distances: Vec<f32>,
-    /// Nanoseconds each query took from its start to its answer.
+    /// Nanoseconds of each query from its start to its answer.
     pub latencies_ns: Vec<u64>,
-    /// What each query cost.
+    /// The counters of each query.
     pub per_query: Vec<QueryStats>,
-    /// What each query cost by counters that only the index's family has.
+    /// The counters of each query that only the index's family has.
     pub own: OwnCosts,
-    /// What all cost together.
+    /// The sums of the counters over all queries.
     pub totals: SearchTotals,
     /// Seconds from the first query's start to the last one's end.
     pub seconds: f64,
-    /// Where the time of all queries together went: nanoseconds by phase. What is computed counts by the
-    /// processor's time, `read` by the wall's: queries that are in flight at once wait at the same time, so their waits add up
-    /// to more than passed. Empty unless the time was asked for.
+    /// The time of all queries together by phase, in nanoseconds: of `read` elapsed time, of the other phases
+    /// processor time. Queries in flight at once wait at the same time, so the sum of their waits exceeds the
+    /// elapsed time of the search. Empty unless the search was timed.
     pub phases: Vec<PhaseTime>,
-    /// The candidate list that was used.
+    /// The length of the candidate list.
     pub search_list: u32,
-    /// Groups, posting lists at most, or blocks of each hash table that were looked at, before any rule by which single
-    /// queries have more or fewer; `None` of a family that has none of these.
+    /// The number of groups to scan, the most posting lists to read, or the blocks to read of each hash
+    /// table, before the rules that give single queries more or fewer. `None` in families without them.
     pub probes: Option<u32>,
     /// Threads used.
     pub threads: usize,
-    /// What the store was asked, if the index is in one that is elsewhere. Searches of the index that run at the same time
-    /// share its requests, and each counts those of all.
+    /// The requests to the store, if the index is in a remote one. Searches of the index that run at the same
+    /// time share requests, and each of them counts those of all.
     pub requests: Option<Requests>,
-    /// How rows were found of a search that keeps to some ([`Index::search_within`]); `None` of others.
+    /// How a search within a row set found its rows ([`Index::search_within`]); `None` for other searches.
     pub within: Option<WithinPlan>,
-    /// Why so, with the number of rows that it keeps to, in a sentence.
+    /// The reason for this plan, with the number of rows in the set, as a sentence.
     pub within_reason: Option<String>,
-    /// What the user should know: fewer neighbours than asked for, a recall beyond the calibration.
+    /// Notes for the user, such as fewer neighbours than asked for, or a recall beyond the calibration.
     pub notes: Vec<String>,
 }
 
 impl SearchResult {
-    /// Notes queries with fewer neighbours than were asked for, of an index whose vectors others may have deleted, or not.
+    /// Adds a note if queries have fewer neighbours than `k`. `others_change_it`: other machines may have
+    /// deleted vectors.
     pub(super) fn note_short(&mut self, others_change_it: bool) {
         let short = self.ids.chunks(self.k.max(1)).filter(|ids| ids.last() == Some(&NO_ID)).count();
         if short > 0 {
             let why = match others_change_it {
                 true => "the index holds no more vectors",
                 false => {
-                    "the search came to no more; verify the index, and build it anew if that finds a fault"
+                    "the search found no more; verify the index, and build it again if that finds a fault"
                 }
             };
             self.notes.push(format!("{short} queries have fewer than {} neighbours: {why}", self.k));
         }
     }
 
-    /// Notes queries to whom the calibration, whose own were so far away (`measured`), cannot promise the recall asked for.
+    /// Adds a note if queries are too different from those of the calibration, whose distances are in
+    /// `measured`, for it to predict the effort for the recall.
     pub(super) fn note_unlike(&mut self, measured: &[Reach], effort: Effort) {
         let (asked, ratio) = match effort {
             Effort::Recall(recall) => (format!("recall {recall}"), 1.0),
@@ -79,9 +81,9 @@ impl SearchResult {
     }
 }
 
-/// What a search was told.
+/// The parameters of a search that its result contains.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Used {
+pub(super) struct UsedParams {
     pub(super) k: usize,
     pub(super) search_list: u32,
     pub(super) probes: Option<u32>,
@@ -89,11 +91,11 @@ pub(super) struct Used {
 }
 
 impl Index {
-    /// What of `params` a result tells.
-    pub(super) fn used(&self, params: &SearchParams, threads: usize) -> Used {
+    /// Returns the part of `params` that a result contains.
+    pub(super) fn used(&self, params: &SearchParams, threads: usize) -> UsedParams {
         let probes = self.stored.knobs().contains(&Knob::Probes);
         let probes = probes.then(|| u32::try_from(params.probes).unwrap_or(u32::MAX));
-        Used { k: params.k, search_list: params.search_list as u32, probes, threads }
+        UsedParams { k: params.k, search_list: params.search_list as u32, probes, threads }
     }
 }
 
@@ -101,10 +103,10 @@ impl Index {
 pub(super) fn collect(
     answers: Vec<Answers>,
     (count, counters): (usize, &'static [Counter]),
-    used: Used,
+    used: UsedParams,
     seconds: f64,
 ) -> Result<SearchResult, IndexError> {
-    let Used { k, search_list, probes, threads } = used;
+    let UsedParams { k, search_list, probes, threads } = used;
     let mut result = SearchResult {
         k,
         ids: vec![0; count * k],
@@ -126,15 +128,15 @@ pub(super) fn collect(
     let (mut answered, mut clock) = (0, Clock::default());
     for part in answers {
         clock.add(&part.clock);
-        for (i, (query, latency_ns, stats)) in part.queries.iter().enumerate() {
+        for (i, AnsweredQuery { query, latency_ns, cost }) in part.queries.iter().enumerate() {
             let at = *query as usize * k;
             for (j, neighbor) in part.neighbors[i * k..(i + 1) * k].iter().enumerate() {
                 result.ids[at + j] = neighbor.id;
                 result.distances[at + j] = neighbor.distance;
             }
             result.latencies_ns[*query as usize] = *latency_ns;
-            result.per_query[*query as usize] = *stats;
-            result.own.set(*query as usize, stats);
+            result.per_query[*query as usize] = *cost;
+            result.own.set(*query as usize, cost);
             answered += 1;
         }
     }

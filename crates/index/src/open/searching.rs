@@ -1,9 +1,9 @@
-//! Searches that are awaited: a future that works under any executor.
+//! Asynchronous search: a future that works under any executor.
 
 use super::going_on::CardTrouble;
 use super::options::Effort;
-use super::pool::{Job, Known, Pending, Pool, RawQueries};
-use super::result::Used;
+use super::pool::{Job, JobContext, PendingJob, Pool, RawQueries};
+use super::result::UsedParams;
 use super::{Index, SearchOptions, SearchResult, collect};
 use crate::calibrate::reach::Reach;
 use crate::error::IndexError;
@@ -15,61 +15,62 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-/// A search on its way ([`Index::search_async`]). Nothing is done before it is first polled; from then on the search
-/// threads of the process work at it, whoever polls. Dropped before its end, it is given up.
+/// The future of a search ([`Index::search_async`]). The search begins when the future is first polled; from
+/// then on the search threads of the process work on it. If the future is dropped before it is ready, the
+/// search is cancelled.
 #[must_use = "a search begins when it is awaited"]
 pub struct Searching {
     stage: Stage,
-    shape: Shape,
-    known: Arc<Known>,
+    plan: ResultPlan,
+    context: Arc<JobContext>,
 }
 
 enum Stage {
-    /// Refused before anything was done; `None` once that has been said.
+    /// Refused before it began; `None` once the error has been returned.
     Refused(Option<IndexError>),
     Ready {
         job: Arc<Job>,
         threads: usize,
     },
-    Asked {
-        pending: Pending,
+    Sent {
+        pending: PendingJob,
         since: Instant,
     },
-    Over,
+    Done,
 }
 
-/// What the result has to be like.
+/// The parts of the result that do not depend on the answers.
 #[derive(Default)]
-struct Shape {
+struct ResultPlan {
+    /// Number of queries.
     count: usize,
     own_counters: &'static [Counter],
-    used: Used,
+    used: UsedParams,
     notes: Vec<String>,
-    /// What goes on where a graphics card is lost, and why there is none.
+    /// The replacement of a lost graphics card, and why there is no card.
     card: CardTrouble,
-    /// What was asked for, and how far the queries of the calibration are from their neighbours.
-    promised: Option<(Effort, Vec<Reach>)>,
+    /// The effort of the search, and how far the queries of the calibration are from their neighbours.
+    calibrated: Option<(Effort, Vec<Reach>)>,
 }
 
 impl Index {
-    /// As [`Index::search`], for callers that have better to do than to wait: any number of searches may be awaited by
-    /// one thread. The queries are copied. A search that has not ended at `deadline` fails.
+    /// Searches as [`Index::search`] does, without blocking the thread: one thread may await any number of
+    /// searches. The queries are copied. A search that has not ended at `deadline` fails.
     ///
     /// # Errors
-    /// The future gives those of [`Index::search`].
+    /// The future returns those of [`Index::search`].
     pub fn search_async(
         &self,
         queries: &VectorFile,
         options: &SearchOptions,
         deadline: Option<Instant>,
     ) -> Searching {
-        let known = self.known.here().clone();
-        match self.prepare(queries, options, deadline) {
-            Ok((job, shape)) => {
-                Searching { stage: Stage::Ready { job, threads: shape.used.threads }, shape, known }
-            }
-            Err(error) => Searching { stage: Stage::Refused(Some(error)), shape: Shape::default(), known },
-        }
+        let context = self.known.here().clone();
+        let (stage, plan) = match self.prepare(queries, options, deadline) {
+            Ok((job, plan)) => (Stage::Ready { job, threads: plan.used.threads }, plan),
+            Err(error) => (Stage::Refused(Some(error)), ResultPlan::default()),
+        };
+        Searching { stage, plan, context }
     }
 
     fn prepare(
@@ -77,7 +78,7 @@ impl Index {
         queries: &VectorFile,
         options: &SearchOptions,
         deadline: Option<Instant>,
-    ) -> Result<(Arc<Job>, Shape), IndexError> {
+    ) -> Result<(Arc<Job>, ResultPlan), IndexError> {
         self.check_process()?;
         let rows = 0..queries.count();
         self.check_queries(queries, rows.clone())?;
@@ -85,17 +86,22 @@ impl Index {
         let (params, notes) = self.params(options, changes.as_ref())?;
         let threads = self.suited_threads(options.threads, rows.len(), &params);
         let (count, used) = (rows.len(), self.used(&params, threads));
-        let job =
-            self.job(RawQueries::of(queries, rows), params, (threads, options.in_flight), deadline, changes)?;
+        let job = self.job(
+            RawQueries::from_range(queries, rows),
+            params,
+            (threads, options.in_flight),
+            deadline,
+            changes,
+        )?;
         let own_counters = self.own_counters;
-        let promised = Some((options.effort, self.stored.reach().to_vec()));
+        let calibrated = Some((options.effort, self.stored.reach().to_vec()));
         let card = self.trouble.clone();
-        Ok((job, Shape { count, own_counters, used, notes, card, promised }))
+        Ok((job, ResultPlan { count, own_counters, used, notes, card, calibrated }))
     }
 }
 
-fn over() -> IndexError {
-    IndexError::Internal("a search was awaited once more after its end".into())
+fn polled_after_end() -> IndexError {
+    IndexError::Internal("a search was awaited again after its end".into())
 }
 
 impl Future for Searching {
@@ -104,30 +110,31 @@ impl Future for Searching {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         if let Stage::Ready { job, threads } = &this.stage {
-            let pending = Pending::new(Pool::of_this_process(), job.clone(), *threads);
-            this.stage = Stage::Asked { pending, since: Instant::now() };
+            let pending = PendingJob::new(Pool::of_this_process(), job.clone(), *threads);
+            this.stage = Stage::Sent { pending, since: Instant::now() };
         }
         let outcome = match &mut this.stage {
-            Stage::Refused(error) => Err(error.take().unwrap_or_else(over)),
-            Stage::Asked { pending, since } => {
+            Stage::Refused(error) => Err(error.take().unwrap_or_else(polled_after_end)),
+            Stage::Sent { pending, since } => {
                 ready!(Pin::new(pending).poll(cx)).map(|answers| (answers, since.elapsed().as_secs_f64()))
             }
-            Stage::Ready { .. } | Stage::Over => Err(over()),
+            Stage::Ready { .. } | Stage::Done => Err(polled_after_end()),
         };
-        this.stage = Stage::Over;
-        let Shape { count, own_counters, used, notes, card, promised } = std::mem::take(&mut this.shape);
+        this.stage = Stage::Done;
+        let ResultPlan { count, own_counters, used, notes, card, calibrated } =
+            std::mem::take(&mut this.plan);
         let result = outcome.and_then(|(answers, seconds)| {
             let mut result = collect(answers, (count, own_counters), used, seconds)?;
             result.notes = notes;
             result.notes.extend(card.note());
-            result.note_short(this.known.opened[0].in_place().is_some());
-            if let Some((effort, measured)) = promised {
+            result.note_short(this.context.opened[0].in_place().is_some());
+            if let Some((effort, measured)) = calibrated {
                 result.note_unlike(&measured, effort);
             }
             Ok(result)
         });
         if result.is_err() {
-            this.known.counters.failed();
+            this.context.counters.count_failure();
         }
         Poll::Ready(result)
     }

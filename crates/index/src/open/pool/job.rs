@@ -1,8 +1,8 @@
-//! What one caller asks, and how far it has been answered.
+//! The request of one caller, and the answers to it so far.
 
-use super::asked::{RangePlan, RawQueries};
-use super::known::Known;
-use super::tenant::Tenant;
+use super::client::PoolClient;
+use super::context::JobContext;
+use super::queries::{RangePlan, RawQueries};
 use crate::error::IndexError;
 use crate::family::QueryState;
 use crate::query::changes::Changes;
@@ -18,54 +18,56 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Instant;
 
-/// Queries of lone callers that one thread interleaves at most: as many as its engine keeps reads in flight. Each has a
-/// caller who waits for it, and on a slow device waiting is all that they do.
+/// The most lone queries that one thread interleaves: as many as its engine keeps reads in flight. A caller
+/// waits for each of them, and on a slow device nearly all of their time is waiting.
 const LONE_IN_FLIGHT: usize = 128;
 
-/// Queries that a worker takes of a batch at once, at most, so that workers seldom meet where they take them.
+/// The most queries of a batch that a worker takes at once. Taking several keeps workers from contending for
+/// the counter.
 const MOST_TAKEN: usize = 16;
-/// A worker takes so many times less than its part of what is left, so that all workers end together.
+/// A worker takes this fraction (1/4) of its part of the remaining queries, so that all workers end together.
 const TAKEN_SHARE: usize = 4;
 
-/// One query or a batch, shared by the workers that answer it. What they write for each other is on cache lines apart from what
-/// they all read.
+/// One query or a batch, shared by the workers that answer it. The fields that workers write are on cache
+/// lines apart from those that they only read.
 pub(in crate::open) struct Job {
-    known: Arc<Known>,
+    context: Arc<JobContext>,
     queries: RawQueries,
     row_bytes: usize,
     params: SearchParams,
-    /// Of a range search: its rounds.
-    plan: Option<RangePlan>,
-    /// What was changed since the index was built.
+    /// The rounds of a range search.
+    range_plan: Option<RangePlan>,
+    /// The changes since the index was built.
     changes: Option<Arc<Changes>>,
-    /// The rows that it may find, where not all may.
-    among: Option<Among>,
+    /// The rows that it may find; `None` if it may find all.
+    row_filter: Option<Among>,
     in_flight: usize,
-    /// Workers that it is for.
+    /// Number of workers that answer it.
     threads: usize,
-    /// Bytes that a running query takes.
+    /// Bytes of memory that a running query takes.
     pub(in crate::open) query_bytes: u64,
     deadline: Option<Instant>,
-    stop: AtomicBool,
+    stopped: AtomicBool,
+    /// The first query that no worker has taken.
     next: Padded<AtomicUsize>,
-    state: Padded<Mutex<State>>,
+    state: Padded<Mutex<JobState>>,
 }
 
-/// A worker's hold on a job. Its clones are counted where no other worker writes.
+/// A worker's reference to a job. Its clones are counted in memory to which no other worker writes.
 #[derive(Clone)]
 #[expect(
     clippy::redundant_allocation,
     reason = "two counts: one for the worker's clones, one for the workers"
 )]
-pub(super) struct Held(Rc<Arc<Job>>);
+pub(super) struct JobHandle(Rc<Arc<Job>>);
 
-impl Held {
-    pub(super) fn of(job: Arc<Job>) -> Held {
-        Held(Rc::new(job))
+impl JobHandle {
+    pub(super) fn new(job: Arc<Job>) -> JobHandle {
+        JobHandle(Rc::new(job))
     }
 }
 
-impl Deref for Held {
+impl Deref for JobHandle {
     type Target = Job;
 
     fn deref(&self) -> &Job {
@@ -74,9 +76,9 @@ impl Deref for Held {
 }
 
 #[derive(Default)]
-struct State {
-    /// Workers that have taken queries and not yet handed in their answers.
-    holders: usize,
+struct JobState {
+    /// Number of workers that have joined the job and not yet handed in their answers.
+    active_workers: usize,
     parts: Vec<Answers>,
     failure: Option<IndexError>,
     ended: bool,
@@ -85,7 +87,7 @@ struct State {
 
 impl Job {
     pub(in crate::open) fn new(
-        known: Arc<Known>,
+        context: Arc<JobContext>,
         queries: RawQueries,
         params: SearchParams,
         (threads, in_flight): (usize, usize),
@@ -93,70 +95,72 @@ impl Job {
     ) -> Job {
         let row_bytes = queries.row_bytes();
         Job {
-            known,
+            context,
             queries,
             row_bytes,
             params,
-            plan: None,
+            range_plan: None,
             changes: None,
-            among: None,
+            row_filter: None,
             in_flight,
             threads,
             query_bytes: 0,
             deadline,
-            stop: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
             next: Padded::default(),
             state: Padded::default(),
         }
     }
 
-    /// The same as a range search.
-    pub(in crate::open) fn within(self, plan: RangePlan) -> Job {
-        Job { plan: Some(plan), ..self }
+    /// Makes it a range search with the rounds of `plan`.
+    pub(in crate::open) fn with_range_plan(self, plan: RangePlan) -> Job {
+        Job { range_plan: Some(plan), ..self }
     }
 
-    /// The same over an index in this state of changes.
-    pub(in crate::open) fn changed(self, changes: Option<Arc<Changes>>) -> Job {
+    /// Searches the index with these changes.
+    pub(in crate::open) fn with_changes(self, changes: Option<Arc<Changes>>) -> Job {
         Job { changes, ..self }
     }
 
-    /// The same over some of the rows. Answers may be fewer than it asks for, with [`NO_ID`] in place of what lacks.
-    pub(in crate::open) fn among(self, among: Among) -> Job {
-        Job { among: Some(among), ..self }
+    /// Searches only the rows that `filter` admits. A query may then find fewer than k neighbours; [`NO_ID`]
+    /// fills the remaining places.
+    pub(in crate::open) fn with_row_filter(self, filter: Among) -> Job {
+        Job { row_filter: Some(filter), ..self }
     }
 
-    /// The same, each of whose running queries takes `query_bytes` of memory.
-    pub(in crate::open) fn taking(self, query_bytes: u64) -> Job {
+    /// Sets the bytes of memory that a running query takes.
+    pub(in crate::open) fn with_query_bytes(self, query_bytes: u64) -> Job {
         Job { query_bytes, ..self }
     }
 
-    /// What is known of the search if it is one for the nearest of a single query.
-    pub(in crate::open) fn lone(&self) -> Option<&SearchParams> {
-        (self.queries.count == 1 && self.plan.is_none() && self.among.is_none()).then_some(&self.params)
+    /// Returns the parameters if it is a plain search for the nearest neighbours of a single query.
+    pub(in crate::open) fn lone_params(&self) -> Option<&SearchParams> {
+        let plain = self.range_plan.is_none() && self.row_filter.is_none();
+        (self.queries.count == 1 && plain).then_some(&self.params)
     }
 
-    /// Queries of it that one thread interleaves at most.
+    /// Returns how many of its queries one thread interleaves at most.
     pub(super) fn in_flight(&self) -> usize {
         if self.queries.count == 1 { LONE_IN_FLIGHT.max(self.in_flight) } else { self.in_flight }
     }
 
-    /// Its share of a worker's attention, for spreading jobs over workers.
+    /// Returns the load that it adds to a worker, by which jobs are spread over workers.
     pub(super) fn weight(&self) -> usize {
         self.queries.count.min(self.in_flight)
     }
 
-    /// The index that it is about.
-    pub(super) fn tenant(&self) -> &Arc<Tenant> {
-        &self.known.tenant
+    /// Returns the index that it searches.
+    pub(super) fn client(&self) -> &Arc<PoolClient> {
+        &self.context.client
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, JobState> {
         self.state.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next queries that nobody has taken: fewer the fewer are left.
-    pub(super) fn take(&self) -> Range<usize> {
-        if self.is_spent() {
+    /// Takes the next queries for a worker: fewer if few are left, and none if all are taken.
+    pub(super) fn take_queries(&self) -> Range<usize> {
+        if self.is_fully_taken() {
             return 0..0;
         }
         let count = self.queries.count;
@@ -166,43 +170,43 @@ impl Job {
         first.min(count)..(first + taken).min(count)
     }
 
-    /// Whether there is no query left to take.
-    pub(super) fn is_spent(&self) -> bool {
-        self.stop.load(Ordering::Relaxed) || self.next.0.load(Ordering::Relaxed) >= self.queries.count
+    /// Returns true if no query is left to take.
+    pub(super) fn is_fully_taken(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed) || self.next.0.load(Ordering::Relaxed) >= self.queries.count
     }
 
-    /// Whether what still runs of it is of no use.
+    /// Returns true if it has failed or was cancelled. Its running queries are then dropped.
     pub(super) fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
+        self.stopped.load(Ordering::Relaxed)
     }
 
-    /// Fails if its time is over at `now`, which is asked for only where there is a deadline.
-    pub(super) fn look_at(&self, now: impl FnOnce() -> Instant) {
+    /// Fails the job if its deadline is over at `now`. `now` is called only if there is a deadline.
+    pub(super) fn check_deadline(&self, now: impl FnOnce() -> Instant) {
         if self.deadline.is_some_and(|deadline| now() >= deadline) {
             self.fail(IndexError::Deadline);
         }
     }
 
-    /// A worker begins to take queries of it.
-    pub(super) fn hold(&self) {
-        self.state().holders += 1;
+    /// Records that a worker begins to take queries.
+    pub(super) fn join(&self) {
+        self.state().active_workers += 1;
     }
 
-    /// A worker hands in what it has answered; it takes no more.
+    /// Adds the answers of a worker that takes no more queries. The last worker ends the job.
     pub(super) fn hand_in(&self, answers: Answers) {
         let mut state = self.state();
-        state.holders -= 1;
+        state.active_workers -= 1;
         if !state.ended {
             state.parts.push(answers);
         }
-        if state.holders == 0 && self.is_spent() {
+        if state.active_workers == 0 && self.is_fully_taken() {
             end(state);
         }
     }
 
-    /// Ends it without an answer; the first reason is the one that its caller is told.
+    /// Ends the job with `error`. Its caller gets the first error.
     pub(in crate::open) fn fail(&self, error: IndexError) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.stopped.store(true, Ordering::Relaxed);
         let mut state = self.state();
         if !state.ended {
             state.failure.get_or_insert(error);
@@ -210,7 +214,7 @@ impl Job {
         }
     }
 
-    /// Its outcome, once; until then `waker` is woken when there is one.
+    /// Takes the outcome if the job has ended. Otherwise `waker` is woken when it ends.
     pub(super) fn outcome(&self, waker: &Waker) -> Option<Result<Vec<Answers>, IndexError>> {
         let mut state = self.state();
         if self.queries.count == 0 {
@@ -226,32 +230,38 @@ impl Job {
         })
     }
 
-    /// Answers one query of `job`.
+    /// Answers one query of `job`. If a graphics card fails it, the processor answers it where that is
+    /// allowed.
     pub(in crate::open) async fn answer(
         job: impl Deref<Target = Job>,
         cx: Cx,
         query: usize,
         mut scratch: Scratch,
-    ) -> Ended {
+    ) -> QueryOutcome {
         let started = Instant::now();
-        if scratch.for_card && job.known.lost_card().is_none() {
-            // What the last query wanted was too much for a card, which this one's need not be.
-            scratch = job.scratch();
+        if scratch.replaces_card && job.context.card_replacement().is_none() {
+            // The card could not answer the last query, but it is not lost: it may answer this one.
+            scratch = job.new_scratch();
         }
         let mut outcome = job.search(&cx, query, &mut scratch).await;
-        if let (Err(IndexError::Gpu(lost)), Some(standby)) = (&outcome, &job.known.standby) {
-            outcome = match standby.opened(&cx, lost).await {
+        if let (Err(IndexError::Gpu(failure)), Some(standby)) = (&outcome, &job.context.standby) {
+            outcome = match standby.opened(&cx, failure).await {
                 Ok(opened) => {
-                    (scratch.state, scratch.for_card) = (opened.query_state(), true);
+                    (scratch.state, scratch.replaces_card) = (opened.query_state(), true);
                     job.search(&cx, query, &mut scratch).await
                 }
                 Err(error) => Err(error),
             };
         }
-        Ended { query: query as u32, latency_ns: started.elapsed().as_nanos() as u64, outcome, scratch }
+        QueryOutcome {
+            query: query as u32,
+            latency_ns: started.elapsed().as_nanos() as u64,
+            outcome,
+            scratch,
+        }
     }
 
-    /// Answers one query once.
+    /// Searches for one query, without a second try.
     async fn search(
         &self,
         cx: &Cx,
@@ -261,85 +271,97 @@ impl Job {
         let row = &self.queries.bytes[query * self.row_bytes..(query + 1) * self.row_bytes];
         found.clear();
         state.query_mut().changes.clone_from(&self.changes);
-        if let Some(plan) = &self.plan {
+        if let Some(plan) = &self.range_plan {
             return plan.search(cx.clone(), row, &mut **state, found).await;
         }
-        state.query_mut().within.clone_from(&self.among);
-        let answered = state.search(cx.clone(), row, self.params).await;
-        // Its set is not kept for as long as this memory waits for another query.
+        state.query_mut().within.clone_from(&self.row_filter);
+        let searched = state.search(cx.clone(), row, self.params).await;
+        // The scratch may wait long for another query: it does not keep the row set alive.
         state.query_mut().within = None;
-        answered?;
+        searched?;
         state.query_mut().found.drain_sorted(found);
         Ok(state.query().stats)
     }
 
-    /// Memory for one query.
-    pub(in crate::open) fn scratch(&self) -> Scratch {
-        let opened = &self.known.opened;
-        let here = self.tenant().here().min(opened.len() - 1);
-        let opened = self.known.lost_card().unwrap_or(&opened[here]);
-        Scratch { state: opened.clone().query_state(), found: Vec::new(), for_card: false }
+    /// Allocates the memory of one query.
+    pub(in crate::open) fn new_scratch(&self) -> Scratch {
+        let copies = &self.context.opened;
+        let copy = self.client().copy_of_this_node().min(copies.len() - 1);
+        let opened = self.context.card_replacement().unwrap_or(&copies[copy]);
+        Scratch { state: opened.clone().query_state(), found: Vec::new(), replaces_card: false }
     }
 
-    /// Adds an answer to `answers`, and gives the query's memory back for the next.
-    pub(in crate::open) fn note(&self, ended: Ended, answers: &mut Answers) -> Result<Scratch, IndexError> {
-        let Ended { mut scratch, outcome, query, latency_ns } = ended;
+    /// Adds the outcome of a query to `answers`, and returns the query's memory for the next one.
+    pub(in crate::open) fn record(
+        &self,
+        outcome: QueryOutcome,
+        answers: &mut Answers,
+    ) -> Result<Scratch, IndexError> {
+        let QueryOutcome { mut scratch, outcome, query, latency_ns } = outcome;
         let (found, cost) = (&mut scratch.found, outcome?);
-        if self.plan.is_none() {
-            // Fewer are no damage: a set of rows or a changing index has no more, and links may lead to no more.
+        if self.range_plan.is_none() {
+            // Fewer than k are no damage: a row set or a changing index may hold fewer, and a graph's links
+            // may not reach k.
             found.resize(self.params.k, Neighbor { distance: f32::INFINITY, id: NO_ID });
         }
-        answers.queries.push((query, latency_ns, cost));
+        answers.queries.push(AnsweredQuery { query, latency_ns, cost });
         answers.counts.push(found.len() as u32);
         answers.neighbors.extend_from_slice(found);
         answers.clock.add(&scratch.state.query().clock);
-        self.known.counters.answered(latency_ns, &cost);
+        self.context.counters.count_query(latency_ns, &cost);
         Ok(scratch)
     }
 }
 
-fn end(mut state: MutexGuard<'_, State>) {
+fn end(mut state: MutexGuard<'_, JobState>) {
     state.ended = true;
     let waker = state.waker.take();
     drop(state);
     waker.into_iter().for_each(Waker::wake);
 }
 
-/// A query that has been answered or has failed.
-pub(in crate::open) struct Ended {
+/// The outcome of a query: its cost and its neighbours (in `scratch`), or an error.
+pub(in crate::open) struct QueryOutcome {
     query: u32,
     latency_ns: u64,
     outcome: Result<QueryStats, IndexError>,
     scratch: Scratch,
 }
 
-/// Memory of one running query, used by one after the other.
+/// Memory of one running query, used by one query after the other.
 pub(in crate::open) struct Scratch {
     state: Box<dyn QueryState>,
-    /// The neighbours of the last one.
+    /// The neighbours that the last query found.
     found: Vec<Neighbor>,
-    /// Whether the state is that of the processor, for a query that a card has failed.
-    for_card: bool,
+    /// True if `state` searches on the processor, for a query that a card has failed.
+    replaces_card: bool,
 }
 
-/// What one worker answered.
+/// One answered query.
+pub(in crate::open) struct AnsweredQuery {
+    /// The number of the query in its job.
+    pub(in crate::open) query: u32,
+    pub(in crate::open) latency_ns: u64,
+    pub(in crate::open) cost: QueryStats,
+}
+
+/// The answers of one worker.
 #[derive(Default)]
 pub(in crate::open) struct Answers {
-    /// Query number, latency in nanoseconds, cost.
-    pub(in crate::open) queries: Vec<(u32, u64, QueryStats)>,
-    /// Neighbours of each of `queries`: always k, but of a range search any number.
+    pub(in crate::open) queries: Vec<AnsweredQuery>,
+    /// Number of neighbours of each of `queries`: always k, except for range searches.
     pub(in crate::open) counts: Vec<u32>,
     /// The neighbours of one query after the other.
     pub(in crate::open) neighbors: Vec<Neighbor>,
-    /// Where the time of all these queries went; zero where nobody asked.
+    /// Time of all these queries by phase; zero unless the search is timed.
     pub(in crate::open) clock: Clock,
 }
 
 impl Answers {
-    /// Room for all answers of a job, however few of them fall to this thread: what is not used is never touched, and
-    /// lists that grow would be held twice while they are moved.
-    pub(in crate::open) fn with_room(job: &Job) -> Answers {
-        let (count, k) = (job.queries.count, if job.plan.is_some() { 0 } else { job.params.k });
+    /// Allocates the space of all answers of a job, although this thread may give only a few of them: unused
+    /// space is never touched, and a growing list would be in memory twice while it is moved.
+    pub(in crate::open) fn with_capacity_for(job: &Job) -> Answers {
+        let (count, k) = (job.queries.count, if job.range_plan.is_some() { 0 } else { job.params.k });
         Answers {
             queries: Vec::with_capacity(count),
             counts: Vec::with_capacity(count),

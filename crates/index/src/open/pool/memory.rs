@@ -1,101 +1,104 @@
-//! Memory that searches may take: of one index, or of several that share it.
+//! The memory of searches: of one index, or of several that share it.
 
 use bathyal_tier::EngineWaker;
 use bathyal_tier::lanes::Padded;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Memory for the buffers of search threads and for running queries, in bytes. Indexes that are opened with clones of it
-/// ([`OpenOptions::search_memory`](crate::OpenOptions::search_memory)) share it: what a search of one gives back, one of another takes.
+/// Memory for the buffers of search threads and for running queries, in bytes. Indexes that are opened with
+/// clones of it ([`OpenOptions::search_memory`](crate::OpenOptions::search_memory)) share it: a search of one
+/// index can use the memory that a search of another has released.
 #[derive(Clone)]
-pub struct SearchMemory(Arc<Shared>);
+pub struct SearchMemory(Arc<MemoryBudget>);
 
-struct Shared {
+struct MemoryBudget {
     bytes: u64,
-    /// Whether somebody waits for memory; written under the lock of the ledger, and seldom.
-    short: AtomicBool,
-    ledger: Padded<Mutex<Ledger>>,
+    /// True while a worker waits for memory. It is written under the lock of `account`, and rarely.
+    has_waiters: AtomicBool,
+    account: Padded<Mutex<MemoryAccount>>,
 }
 
-struct Ledger {
-    left: u64,
-    /// Those who were refused memory.
-    refused: Vec<Arc<EngineWaker>>,
-    /// Those who have an engine, once for each.
-    hosts: Vec<Arc<EngineWaker>>,
+struct MemoryAccount {
+    free_bytes: u64,
+    /// Wakers of the workers that were refused memory.
+    waiters: Vec<Arc<EngineWaker>>,
+    /// Wakers of the workers that have engines, once for each engine.
+    engine_owners: Vec<Arc<EngineWaker>>,
 }
 
 impl SearchMemory {
-    /// So many bytes.
+    /// Creates a budget of `bytes`.
     pub fn new(bytes: u64) -> SearchMemory {
-        let ledger = Ledger { left: bytes, refused: Vec::new(), hosts: Vec::new() };
-        let ledger = Padded(Mutex::new(ledger));
-        SearchMemory(Arc::new(Shared { bytes, short: AtomicBool::new(false), ledger }))
+        let account = MemoryAccount { free_bytes: bytes, waiters: Vec::new(), engine_owners: Vec::new() };
+        let account = Padded(Mutex::new(account));
+        SearchMemory(Arc::new(MemoryBudget { bytes, has_waiters: AtomicBool::new(false), account }))
     }
 
-    /// How many bytes it is.
+    /// Returns the size of the budget in bytes.
     pub fn bytes(&self) -> u64 {
         self.0.bytes
     }
 
-    /// Whether that is the same memory.
-    pub(super) fn is(&self, other: &SearchMemory) -> bool {
+    /// Returns true if `other` is a clone of this budget.
+    pub(super) fn is_same(&self, other: &SearchMemory) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.0.ledger.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn account(&self) -> MutexGuard<'_, MemoryAccount> {
+        self.0.account.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes `bytes` if they are left.
-    pub(super) fn try_take(&self, bytes: u64) -> bool {
-        let mut ledger = self.ledger();
-        let enough = ledger.left >= bytes;
+    /// Reserves `bytes` if they are free.
+    pub(super) fn try_reserve(&self, bytes: u64) -> bool {
+        let mut account = self.account();
+        let enough = account.free_bytes >= bytes;
         if enough {
-            ledger.left -= bytes;
+            account.free_bytes -= bytes;
         }
         enough
     }
 
-    /// The same; where they are not left, `me` is rung when some are given back, and those with an engine that stands idle
-    /// are asked for it.
-    pub(super) fn take(&self, bytes: u64, me: &Arc<EngineWaker>) -> bool {
-        if self.try_take(bytes) {
+    /// Reserves `bytes` if they are free. Otherwise `waker` is woken at the next release, and the other
+    /// workers with an engine are woken now, so that they close it if it is idle.
+    pub(super) fn reserve(&self, bytes: u64, waker: &Arc<EngineWaker>) -> bool {
+        if self.try_reserve(bytes) {
             return true;
         }
-        let mut ledger = self.ledger();
-        if !ledger.refused.iter().any(|other| Arc::ptr_eq(other, me)) {
-            ledger.refused.push(me.clone());
+        let mut account = self.account();
+        if !account.waiters.iter().any(|other| Arc::ptr_eq(other, waker)) {
+            account.waiters.push(waker.clone());
         }
-        self.0.short.store(true, Ordering::Release);
-        ledger.hosts.iter().filter(|host| !Arc::ptr_eq(host, me)).for_each(|host| host.wake());
+        self.0.has_waiters.store(true, Ordering::Release);
+        let others = account.engine_owners.iter().filter(|owner| !Arc::ptr_eq(owner, waker));
+        others.for_each(|owner| owner.wake());
         false
     }
 
-    /// Gives `bytes` back.
-    pub(super) fn give(&self, bytes: u64) {
+    /// Releases `bytes` that were reserved, and wakes the workers that wait for memory.
+    pub(super) fn release(&self, bytes: u64) {
         if bytes == 0 {
             return;
         }
-        let mut ledger = self.ledger();
-        ledger.left += bytes;
-        self.0.short.store(false, Ordering::Release);
-        ledger.refused.drain(..).for_each(|waiting| waiting.wake());
+        let mut account = self.account();
+        account.free_bytes += bytes;
+        self.0.has_waiters.store(false, Ordering::Release);
+        account.waiters.drain(..).for_each(|waiter| waiter.wake());
     }
 
-    /// Whether somebody waits for memory, which an idle engine may hold, or a thread that has it to spare.
-    pub(super) fn is_short(&self) -> bool {
-        self.0.short.load(Ordering::Acquire)
+    /// Returns true if a worker waits for memory, which an idle engine or a worker with spare reserved bytes
+    /// may hold.
+    pub(super) fn has_waiters(&self) -> bool {
+        self.0.has_waiters.load(Ordering::Acquire)
     }
 
-    /// Notes that `host` has one engine more, or one fewer.
-    pub(super) fn hosted(&self, host: &Arc<EngineWaker>, has: bool) {
-        let mut ledger = self.ledger();
-        if has {
-            return ledger.hosts.push(host.clone());
+    /// Records that the worker of `waker` has opened an engine (`open`), or has closed one.
+    pub(super) fn record_engine(&self, waker: &Arc<EngineWaker>, open: bool) {
+        let mut account = self.account();
+        if open {
+            return account.engine_owners.push(waker.clone());
         }
-        if let Some(at) = ledger.hosts.iter().position(|other| Arc::ptr_eq(other, host)) {
-            ledger.hosts.swap_remove(at);
+        if let Some(at) = account.engine_owners.iter().position(|owner| Arc::ptr_eq(owner, waker)) {
+            account.engine_owners.swap_remove(at);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A job on its way: the future of its answers.
+//! The future of a job's answers.
 
 use super::job::{Answers, Job};
 use super::threads::Pool;
@@ -8,32 +8,34 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// The answers to a job. Works under any executor; when it is dropped before, what still runs of the job is given up.
-pub(in crate::open) struct Pending {
+/// The future of a job's answers. It works under any executor. If it is dropped before it is ready, the job
+/// is cancelled.
+pub(in crate::open) struct PendingJob {
     pool: &'static Pool,
     job: Arc<Job>,
     threads: usize,
-    /// Whether the job is with the workers.
-    entered: bool,
-    over: bool,
+    /// True once the job is with the workers.
+    sent: bool,
+    done: bool,
 }
 
-impl Pending {
-    /// Sends `job` to `threads` workers as soon as the queue has room, which it looks for when polled.
-    pub(in crate::open) fn new(pool: &'static Pool, job: Arc<Job>, threads: usize) -> Pending {
-        Pending { pool, job, threads, entered: false, over: false }
+impl PendingJob {
+    /// Creates the future. When it is polled, it sends `job` to `threads` workers as soon as the pool admits
+    /// another job.
+    pub(in crate::open) fn new(pool: &'static Pool, job: Arc<Job>, threads: usize) -> PendingJob {
+        PendingJob { pool, job, threads, sent: false, done: false }
     }
 }
 
-impl Future for Pending {
+impl Future for PendingJob {
     type Output = Result<Vec<Answers>, IndexError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if !self.entered {
-            if !self.pool.gate.enter(cx.waker()) {
+        if !self.sent {
+            if !self.pool.job_permits.acquire(cx.waker()) {
                 return Poll::Pending;
             }
-            self.entered = true;
+            self.sent = true;
             if let Err(error) = self.pool.send(&self.job, self.threads) {
                 self.job.fail(error);
             }
@@ -41,22 +43,22 @@ impl Future for Pending {
         match self.job.outcome(cx.waker()) {
             None => Poll::Pending,
             Some(outcome) => {
-                self.over = true;
+                self.done = true;
                 Poll::Ready(outcome)
             }
         }
     }
 }
 
-impl Drop for Pending {
+impl Drop for PendingJob {
     fn drop(&mut self) {
-        if !self.over {
+        if !self.done {
             self.job.fail(IndexError::Cancelled);
         }
-        if self.entered {
-            self.pool.gate.leave();
+        if self.sent {
+            self.pool.job_permits.release();
         } else {
-            self.pool.gate.give_up();
+            self.pool.job_permits.stop_waiting();
         }
     }
 }

@@ -1,10 +1,10 @@
 //! The threads of the pool, and the engines that callers borrow from it.
 
-use super::desk::Desk;
-use super::gate::Gate;
+use super::client::PoolClient;
+use super::inbox::Inbox;
 use super::job::{Job, Scratch};
-use super::spare::{Seats, Spare, Spares};
-use super::tenant::Tenant;
+use super::semaphore::Semaphore;
+use super::spare_engines::{DevicePermits, SpareEngine, SpareEngines};
 use super::worker::work;
 use crate::error::IndexError;
 use bathyal_tier::lanes::{Padded, thread_number};
@@ -14,255 +14,275 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Jobs that may be with the workers at once. Who comes later waits outside, where all that waiting takes is memory of
-/// the caller's own.
+/// The most jobs that are with the workers at once. Later jobs wait with their callers and take only the
+/// callers' memory.
 const MOST_JOBS: usize = 4096;
 
-/// The threads that search, of all indexes that this process has open.
+/// The search threads of a process, for all its open indexes.
 pub(in crate::open) struct Pool {
     process: u32,
-    pub(super) gate: Gate,
-    desks: Mutex<Desks>,
-    /// That of the newest list of desks; 0 is that of none.
+    pub(super) job_permits: Semaphore,
+    inboxes: Mutex<InboxList>,
+    /// The version of the newest list of inboxes; that of the empty list is 0.
     version: Padded<AtomicU64>,
-    seats: Seats,
-    /// Engines over memory, and over devices: opening one of these takes longer, so the others do not stand in their way.
-    spares: [Spares; 2],
+    device_permits: DevicePermits,
+    /// Spare engines over memory, and over devices. Opening one over a device takes longer, so engines over
+    /// memory do not displace those.
+    spare_engines: [SpareEngines; 2],
 }
 
-/// The workers' desks, as a list that is replaced and never changed: threads keep it and look whether there is another.
-type Desks = Arc<[Arc<Desk>]>;
+/// The workers' inboxes. The list is replaced and never changed: threads keep a copy and check whether there
+/// is a newer one.
+type InboxList = Arc<[Arc<Inbox>]>;
+
+/// A thread's copy of the list of inboxes.
+struct CachedInboxes {
+    process: u32,
+    version: u64,
+    inboxes: InboxList,
+}
 
 thread_local! {
-    /// The newest list that this thread knows, with its process and version.
-    static KNOWN: RefCell<(u32, u64, Desks)> = RefCell::new((0, 0, Arc::new([])));
+    static CACHED_INBOXES: RefCell<CachedInboxes> =
+        RefCell::new(CachedInboxes { process: 0, version: 0, inboxes: Arc::new([]) });
 }
 
-/// Desks that one query is offered to: enough to find one that is idle, or less busy than most.
-const LOOKED_AT: usize = 8;
+/// The workers whose load is compared for one query: enough to find one that is idle, or less busy than most.
+const COMPARED_WORKERS: usize = 8;
 
-/// An engine that a caller has for a lone query.
-pub(in crate::open) struct Lent {
+/// An engine that a caller uses on its own thread.
+pub(in crate::open) struct BorrowedEngine {
     pub(in crate::open) engine: Engine,
-    /// The memory of a query, if one was left.
+    /// The memory of an earlier query, if there is any.
     pub(in crate::open) scratch: Option<Scratch>,
-    pub(in crate::open) lease: Lease,
+    pub(in crate::open) reservation: EngineReservation,
 }
 
-/// What goes back with an engine.
-pub(in crate::open) struct Lease {
-    tenant: Arc<Tenant>,
-    booked: u64,
-    seat: Option<usize>,
+/// The memory and the permit that are returned with a borrowed engine.
+pub(in crate::open) struct EngineReservation {
+    client: Arc<PoolClient>,
+    bytes: u64,
+    permit: Option<usize>,
 }
 
 static POOL: AtomicPtr<Pool> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The number of this process. A child made by fork has another one.
+/// Returns the number of this process. A child made by fork has another one.
 pub(in crate::open) fn process() -> u32 {
     std::process::id()
 }
 
 impl Pool {
-    /// The pool of this process. A child made by fork begins one of its own: of its parent's it has no thread, and locks
-    /// as they happened to be.
+    /// Returns the pool of this process. A child made by fork creates one of its own: it has none of its
+    /// parent's threads, and locks may be held by them.
     pub(in crate::open) fn of_this_process() -> &'static Pool {
         loop {
-            let known = POOL.load(Ordering::Acquire);
+            let current = POOL.load(Ordering::Acquire);
             // SAFETY: null or a pool that was leaked below and is never freed.
-            if let Some(pool) = unsafe { known.as_ref() }
+            if let Some(pool) = unsafe { current.as_ref() }
                 && pool.process == process()
             {
                 return pool;
             }
             let fresh = Box::into_raw(Box::new(Pool {
                 process: process(),
-                gate: Gate::new(MOST_JOBS),
-                desks: Mutex::new(Arc::new([])),
+                job_permits: Semaphore::new(MOST_JOBS),
+                inboxes: Mutex::new(Arc::new([])),
                 version: Padded::default(),
-                seats: Seats::new(cores()),
-                spares: Default::default(),
+                device_permits: DevicePermits::new(cores()),
+                spare_engines: Default::default(),
             }));
-            if POOL.compare_exchange(known, fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
-                // SAFETY: made above, and nobody else has seen it.
+            if POOL.compare_exchange(current, fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
+                // SAFETY: `fresh` was allocated above, and no other thread has seen it.
                 drop(unsafe { Box::from_raw(fresh) });
             }
         }
     }
 
-    fn desks(&self) -> MutexGuard<'_, Desks> {
-        self.desks.lock().unwrap_or_else(PoisonError::into_inner)
+    fn inboxes(&self) -> MutexGuard<'_, InboxList> {
+        self.inboxes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives a job to `threads` workers.
+    /// Sends a job to `threads` workers.
     pub(super) fn send(&'static self, job: &Arc<Job>, threads: usize) -> Result<(), IndexError> {
-        if threads == 1 && self.send_near(job) {
+        if threads == 1 && self.send_to_near_worker(job) {
             return Ok(());
         }
-        self.send_to_all(job, threads)
+        self.send_to_least_loaded(job, threads)
     }
 
-    /// Gives a job to one worker that is idle, or where there are as many as cores to the least busy of a few: without a lock
-    /// that other callers take. `false` where that is for [`Pool::send_to_all`].
-    fn send_near(&self, job: &Arc<Job>) -> bool {
-        let give = |known: &RefCell<(u32, u64, Desks)>| {
-            let (process, version, desks) = &mut *known.borrow_mut();
+    /// Sends a job to an idle worker, or, if there are as many workers as cores, to the least loaded of a
+    /// few. Takes no lock that other callers take. Returns `false` if [`Pool::send_to_least_loaded`] has to
+    /// send the job.
+    fn send_to_near_worker(&self, job: &Arc<Job>) -> bool {
+        let send = |cached: &RefCell<CachedInboxes>| {
+            let CachedInboxes { process, version, inboxes } = &mut *cached.borrow_mut();
             let newest = self.version.0.load(Ordering::Acquire);
             if (*process, *version) != (self.process, newest) {
-                (*process, *version, *desks) = (self.process, newest, self.desks().clone());
+                (*process, *version, *inboxes) = (self.process, newest, self.inboxes().clone());
             }
             let first = thread_number();
-            let near = (0..desks.len().min(LOOKED_AT)).map(|i| &desks[(first + i) % desks.len()]);
-            let Some((load, desk)) = near.map(|desk| (desk.load(), desk)).min_by_key(|(load, _)| *load)
+            let compared = inboxes.len().min(COMPARED_WORKERS);
+            let near = (0..compared).map(|i| &inboxes[(first + i) % inboxes.len()]);
+            let Some((load, inbox)) = near.map(|inbox| (inbox.load(), inbox)).min_by_key(|(load, _)| *load)
             else {
                 return false;
             };
-            (load == 0 || desks.len() >= cores()) && desk.give(job.clone())
+            (load == 0 || inboxes.len() >= cores()) && inbox.send_job(job.clone())
         };
-        // A thread that ends has no list any more.
-        KNOWN.try_with(give).unwrap_or(false)
+        // A thread that ends has no copy of the list any more.
+        CACHED_INBOXES.try_with(send).unwrap_or(false)
     }
 
-    /// Gives a job to the `threads` workers with the least to do. Idle ones are started before busy ones are given
-    /// more, up to one a core.
-    fn send_to_all(&'static self, job: &Arc<Job>, threads: usize) -> Result<(), IndexError> {
-        let mut known = self.desks();
-        let mut desks: Vec<Arc<Desk>> = known.iter().filter(|desk| desk.is_open()).cloned().collect();
-        let idle = |desks: &[Arc<Desk>]| desks.iter().filter(|desk| desk.load() == 0).count();
+    /// Sends a job to the `threads` least loaded workers. Starts workers, up to one per core, before busy
+    /// ones get more work.
+    fn send_to_least_loaded(&'static self, job: &Arc<Job>, threads: usize) -> Result<(), IndexError> {
+        let mut list = self.inboxes();
+        let mut inboxes: Vec<Arc<Inbox>> = list.iter().filter(|inbox| inbox.is_open()).cloned().collect();
+        let idle = |inboxes: &[Arc<Inbox>]| inboxes.iter().filter(|inbox| inbox.load() == 0).count();
         let mut started = Ok(());
-        while desks.len() < threads || (desks.len() < cores() && idle(&desks) < threads) {
-            let desk = Arc::new(Desk::new(desks.len()));
-            started = self.start(desk.clone());
+        while inboxes.len() < threads || (inboxes.len() < cores() && idle(&inboxes) < threads) {
+            let inbox = Arc::new(Inbox::new(inboxes.len()));
+            started = self.start_worker(inbox.clone());
             if started.is_err() {
                 break;
             }
-            desks.push(desk);
+            inboxes.push(inbox);
         }
-        if !desks.iter().map(Arc::as_ptr).eq(known.iter().map(Arc::as_ptr)) {
-            *known = desks.iter().cloned().collect();
+        if !inboxes.iter().map(Arc::as_ptr).eq(list.iter().map(Arc::as_ptr)) {
+            *list = inboxes.iter().cloned().collect();
             self.version.0.fetch_add(1, Ordering::Release);
         }
         started?;
-        // Each is asked once: loads change meanwhile, and a sort that sees that panics.
-        desks.sort_by_cached_key(|desk| desk.load());
-        let given = desks[..threads].iter().filter(|desk| desk.give(job.clone())).count();
-        if given == 0 {
+        // Each load is read once: loads change meanwhile, and a sort by keys that change may panic.
+        inboxes.sort_by_cached_key(|inbox| inbox.load());
+        let sent = inboxes[..threads].iter().filter(|inbox| inbox.send_job(job.clone())).count();
+        if sent == 0 {
             return Err(IndexError::Internal("a search thread has ended".into()));
         }
         Ok(())
     }
 
-    fn start(&'static self, desk: Arc<Desk>) -> Result<(), IndexError> {
+    fn start_worker(&'static self, inbox: Arc<Inbox>) -> Result<(), IndexError> {
         let thread = std::thread::Builder::new().name("bathyal-search".into());
         thread
-            .spawn(move || work(self, desk))
+            .spawn(move || work(self, inbox))
             .map(drop)
             .map_err(|source| TierError::System { operation: "start a search thread", source }.into())
     }
 
-    fn spares(&self, tenant: &Tenant) -> &Spares {
-        &self.spares[usize::from(!tenant.is_addressable())]
+    fn spare_engines(&self, client: &PoolClient) -> &SpareEngines {
+        &self.spare_engines[usize::from(!client.is_addressable())]
     }
 
-    /// An engine for a lone query that its caller answers by itself, and `query_bytes` of the index's memory with it.
-    /// `None` where memory is short, or as many callers as there are cores do so from devices already: there are workers for
-    /// the rest.
-    pub(in crate::open) fn lend(
+    /// Lends an engine to a caller that answers a lone query by itself, and reserves `query_bytes` for the
+    /// query. Returns `None` if memory is short, or if as many callers as there are cores already search
+    /// devices by themselves: the workers answer the other queries.
+    pub(in crate::open) fn borrow_engine(
         &self,
-        tenant: &Arc<Tenant>,
+        client: &Arc<PoolClient>,
         query_bytes: u64,
-    ) -> Result<Option<Lent>, TierError> {
-        let seat = if tenant.is_addressable() { None } else { self.seats.sit() };
-        if seat.is_none() && !tenant.is_addressable() {
+    ) -> Result<Option<BorrowedEngine>, TierError> {
+        let permit = if client.is_addressable() { None } else { self.device_permits.acquire() };
+        if permit.is_none() && !client.is_addressable() {
             return Ok(None);
         }
-        let lent = self.engine_of(tenant, query_bytes, seat);
-        if !matches!(lent, Ok(Some(_))) {
-            seat.into_iter().for_each(|seat| self.seats.stand_up(seat));
+        let borrowed = self.borrow_with_permit(client, query_bytes, permit);
+        if !matches!(borrowed, Ok(Some(_))) {
+            permit.into_iter().for_each(|permit| self.device_permits.release(permit));
         }
-        lent
+        borrowed
     }
 
-    /// An engine for a caller who reads vectors, which may be any number of callers at once. `None` where memory is short.
-    pub(in crate::open) fn lend_to_read(&self, tenant: &Arc<Tenant>) -> Result<Option<Lent>, TierError> {
-        self.engine_of(tenant, 0, None)
-    }
-
-    /// An engine that was left, or a new one.
-    fn engine_of(
+    /// Lends an engine to a caller that reads vectors. The number of such callers is not limited. Returns
+    /// `None` if memory is short.
+    pub(in crate::open) fn borrow_engine_to_read(
         &self,
-        tenant: &Arc<Tenant>,
+        client: &Arc<PoolClient>,
+    ) -> Result<Option<BorrowedEngine>, TierError> {
+        self.borrow_with_permit(client, 0, None)
+    }
+
+    /// Lends a spare engine, or opens a new one.
+    fn borrow_with_permit(
+        &self,
+        client: &Arc<PoolClient>,
         query_bytes: u64,
-        seat: Option<usize>,
-    ) -> Result<Option<Lent>, TierError> {
-        let wanted = tenant.engine_bytes + query_bytes;
-        if let Some(spare) = self.spares(tenant).take(tenant.number) {
-            let more = wanted.saturating_sub(spare.booked);
-            if more > 0 && !tenant.try_take(more) {
-                spare.retire();
+        permit: Option<usize>,
+    ) -> Result<Option<BorrowedEngine>, TierError> {
+        let needed = client.engine_bytes + query_bytes;
+        if let Some(spare) = self.spare_engines(client).take(client.number) {
+            let more = needed.saturating_sub(spare.reserved_bytes);
+            if more > 0 && !client.try_reserve(more) {
+                spare.close();
                 return Ok(None);
             }
-            let Spare { tenant, engine, scratch, booked } = spare;
-            let lease = Lease { tenant, booked: booked + more, seat };
-            return Ok(Some(Lent { engine: engine.unpark(), scratch, lease }));
+            let SpareEngine { client, engine, scratch, reserved_bytes } = spare;
+            let reservation = EngineReservation { client, bytes: reserved_bytes + more, permit };
+            return Ok(Some(BorrowedEngine { engine: engine.unpark(), scratch, reservation }));
         }
-        if !tenant.try_take(wanted) {
+        if !client.try_reserve(needed) {
             return Ok(None);
         }
-        match tenant.open() {
+        match client.open_engine() {
             Ok(engine) => {
-                let lease = Lease { tenant: tenant.clone(), booked: wanted, seat };
-                Ok(Some(Lent { engine, scratch: None, lease }))
+                let reservation = EngineReservation { client: client.clone(), bytes: needed, permit };
+                Ok(Some(BorrowedEngine { engine, scratch: None, reservation }))
             }
             Err(error) => {
-                tenant.give(wanted);
+                client.release(needed);
                 Err(error)
             }
         }
     }
 
-    /// Takes an engine back, to be lent again.
-    pub(in crate::open) fn take_back(&self, owner: &Tenant, lent: Lent) {
-        let Lent { engine, scratch, lease: Lease { tenant, booked, seat } } = lent;
-        match if owner.is_short() { None } else { engine.park().ok() } {
+    /// Takes a borrowed engine back, and keeps it as a spare one unless memory is short.
+    pub(in crate::open) fn return_engine(&self, owner: &PoolClient, borrowed: BorrowedEngine) {
+        let BorrowedEngine { engine, scratch, reservation } = borrowed;
+        let EngineReservation { client, bytes, permit } = reservation;
+        match if owner.is_short_of_memory() { None } else { engine.park().ok() } {
             Some(engine) => {
-                let gone = self.spares(owner).put(Spare { tenant, engine, scratch, booked });
-                gone.into_iter().for_each(Spare::retire);
-                // Who was refused memory meanwhile did not find it.
-                if owner.is_short() {
-                    self.clear(owner);
+                let spare = SpareEngine { client, engine, scratch, reserved_bytes: bytes };
+                let displaced = self.spare_engines(owner).put(spare);
+                displaced.into_iter().for_each(SpareEngine::close);
+                // A worker that was refused memory meanwhile did not find this engine among the spare ones.
+                if owner.is_short_of_memory() {
+                    self.close_spare_engines(owner);
                 }
             }
             // An engine with a read in flight that will not end was dropped above.
             None => {
                 drop(scratch);
-                tenant.give(booked);
+                client.release(bytes);
             }
         }
-        seat.into_iter().for_each(|seat| self.seats.stand_up(seat));
+        permit.into_iter().for_each(|permit| self.device_permits.release(permit));
     }
 
-    /// Closes what stands idle of an index's engines, and of those that it shares its memory with.
-    pub(super) fn clear(&self, tenant: &Tenant) {
-        self.spares.iter().for_each(|spares| spares.clear(|other| other.shares_with(tenant)));
+    /// Closes the spare engines of a client, and of the clients that share its memory.
+    pub(super) fn close_spare_engines(&self, client: &PoolClient) {
+        self.spare_engines
+            .iter()
+            .for_each(|spares| spares.close_if(|other| other.shares_memory_with(client)));
     }
 
-    /// Closes all engines of an index, and returns when they are closed.
-    pub(in crate::open) fn leave(&self, tenant: &Tenant) {
-        self.spares(tenant).clear(|other| other.number == tenant.number);
+    /// Closes all engines of a client, and returns when they are closed.
+    pub(in crate::open) fn close_engines(&self, client: &PoolClient) {
+        self.spare_engines(client).close_if(|other| other.number == client.number);
         let (ack, done) = channel();
-        for desk in self.desks().iter() {
-            desk.dismiss(tenant.number, ack.clone());
+        for inbox in self.inboxes().iter() {
+            inbox.send_close(client.number, ack.clone());
         }
         drop(ack);
         if !super::worker::is_worker() {
-            // Ends when the last worker has dropped its end, whatever became of it.
+            // This ends when each worker has dropped its sender, even if by a panic.
             while done.recv().is_ok() {}
         }
     }
 }
 
-/// Cores that this process may use. To ask takes longer than a search in memory: it reads files of the system.
+/// Returns the number of cores that this process may use. The number is kept, since finding it reads files of
+/// the system and takes longer than a search in memory.
 pub(in crate::open) fn cores() -> usize {
     static CORES: OnceLock<usize> = OnceLock::new();
     *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, |n| n.get()))

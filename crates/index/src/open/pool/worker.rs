@@ -1,9 +1,9 @@
-//! A worker: a thread that runs the queries of many callers on an engine for each index that they ask.
+//! A worker: a thread that runs the queries of many callers, with an engine for each index.
 
-use super::desk::{Desk, Order};
-use super::job::{Ended, Held, Job, Scratch};
-use super::post::Post;
-use super::tenant::Tenant;
+use super::client::PoolClient;
+use super::inbox::{Inbox, Message};
+use super::job::{Job, JobHandle, QueryOutcome, Scratch};
+use super::runner::IndexRunner;
 use super::threads::{Pool, cores};
 use crate::error::IndexError;
 use bathyal_tier::process::open_files_limit;
@@ -14,175 +14,185 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// The longest sleep: how soon what has been cancelled or is late is dropped.
+/// The longest sleep while queries run. It bounds the time until cancelled and late queries are dropped.
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
-/// How long the device of one index is waited for while another one's may be done.
+/// The longest wait for the device of one index while queries of other indexes run, too.
 const TURN: Duration = Duration::from_micros(100);
-/// How long an engine stands idle before it is closed.
+/// The time after which an idle engine is closed.
 const IDLE: Duration = Duration::from_secs(10);
-/// Engines of a worker that stand idle at most: each has files open and buffers, and a process may have thousands of small indexes.
+/// The most idle engines of a worker: each has open files and buffers, and a process may have thousands of
+/// small indexes.
 const MOST_IDLE: u64 = 16;
-/// And of all workers together, no more than one of so many of the files that a process may have open.
+/// The idle engines of all workers together are at most this fraction (1/8) of the files that the process may
+/// open.
 const FILES_SHARE: u64 = 8;
 
 thread_local! {
     static IS_WORKER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the calling thread is a worker, which must not wait for workers.
+/// Returns true if the calling thread is a worker. A worker must not wait for workers.
 pub(super) fn is_worker() -> bool {
     IS_WORKER.get()
 }
 
-/// The life of a worker.
-pub(super) fn work(pool: &'static Pool, desk: Arc<Desk>) {
+/// Runs a worker on the calling thread. It ends only by a panic.
+pub(super) fn work(pool: &'static Pool, inbox: Arc<Inbox>) {
     IS_WORKER.set(true);
-    let answer =
-        |cx: &Cx, job: Held, query: usize, scratch: Scratch| Job::answer(job, cx.clone(), query, scratch);
+    let answer = |cx: &Cx, job: JobHandle, query: usize, scratch: Scratch| {
+        Job::answer(job, cx.clone(), query, scratch)
+    };
     let worker = Worker {
         pool,
-        desk,
-        posts: Vec::new(),
+        inbox,
+        runners: Vec::new(),
         turn: 0,
-        fruitless: false,
+        idle_poll: false,
         bound: false,
-        looked: Instant::now(),
+        swept: Instant::now(),
     };
     worker.run(&thread_waker(), &answer);
 }
 
 struct Worker<F: Future> {
     pool: &'static Pool,
-    desk: Arc<Desk>,
-    posts: Vec<Post<F>>,
+    inbox: Arc<Inbox>,
+    runners: Vec<IndexRunner<F>>,
     turn: usize,
-    /// Whether no query has gone on since the devices were last looked at.
-    fruitless: bool,
-    /// Whether it keeps to a NUMA node.
+    /// True if no query has made progress since the devices of several indexes were last polled.
+    idle_poll: bool,
+    /// True if the thread is bound to a NUMA node.
     bound: bool,
-    looked: Instant,
+    /// The time of the last [`Worker::sweep`].
+    swept: Instant,
 }
 
-impl<F: Future<Output = Ended>> Worker<F> {
-    fn run(mut self, me: &Waker, answer: &impl Fn(&Cx, Held, usize, Scratch) -> F) {
+impl<F: Future<Output = QueryOutcome>> Worker<F> {
+    fn run(mut self, thread_waker: &Waker, answer: &impl Fn(&Cx, JobHandle, usize, Scratch) -> F) {
         loop {
             self.receive();
-            let mut went_on = false;
-            for post in &mut self.posts {
-                went_on |= post.go_on(answer);
+            let mut progress = false;
+            for runner in &mut self.runners {
+                progress |= runner.advance(answer);
             }
             self.turn = self.turn.wrapping_add(1);
-            if went_on {
-                self.fruitless = false;
+            if progress {
+                self.idle_poll = false;
             } else {
-                self.sleep(me);
+                self.sleep(thread_waker);
             }
-            if self.turn.is_multiple_of(16) || !went_on {
-                self.look_around();
+            if self.turn.is_multiple_of(16) || !progress {
+                self.sweep();
             }
         }
     }
 
+    /// Handles the messages in the inbox.
     fn receive(&mut self) {
-        for order in self.desk.orders() {
-            match order {
-                Order::Answer(job) => {
-                    self.bind(job.tenant());
-                    self.post(job.tenant()).add(job);
+        for message in self.inbox.receive_all() {
+            match message {
+                Message::Run(job) => {
+                    self.bind(job.client());
+                    self.runner_of(job.client()).add(job);
                 }
-                Order::Dismiss { tenant, _ack } => {
-                    for mut post in self.posts.extract_if(.., |post| post.tenant.number == tenant) {
-                        post.give_up(|| IndexError::Cancelled);
-                        post.close();
+                Message::CloseEngine { client, _ack } => {
+                    for mut runner in self.runners.extract_if(.., |runner| runner.client.number == client) {
+                        runner.drop_all(|| IndexError::Cancelled);
+                        runner.close();
                     }
                 }
             }
         }
     }
 
-    /// Keeps to a NUMA node from the first index on that wants it, before anything is allocated for that.
-    fn bind(&mut self, tenant: &Tenant) {
-        if let (false, Some(nodes)) = (self.bound, tenant.nodes()) {
+    /// Binds the thread to a NUMA node for the first client with several nodes, before anything is allocated
+    /// for it.
+    fn bind(&mut self, client: &PoolClient) {
+        if let (false, Some(nodes)) = (self.bound, client.nodes()) {
             self.bound = true;
-            // Refused only where processors have been taken away since: then it runs where it may.
-            let _ = nodes.bind_thread(nodes.of_thread(self.desk.number));
+            // This fails only if processors were taken from the process. The thread then runs unbound.
+            let _ = nodes.bind_thread(nodes.of_thread(self.inbox.number));
         }
     }
 
-    fn post(&mut self, tenant: &Arc<Tenant>) -> &mut Post<F> {
-        let known = self.posts.iter().position(|post| post.tenant.number == tenant.number);
-        let at = known.unwrap_or_else(|| {
-            self.make_room();
-            self.posts.push(Post::new(self.pool, self.desk.clone(), tenant.clone()));
-            self.posts.len() - 1
+    /// Returns the runner of a client. If there is none, adds one.
+    fn runner_of(&mut self, client: &Arc<PoolClient>) -> &mut IndexRunner<F> {
+        let existing = self.runners.iter().position(|runner| runner.client.number == client.number);
+        let at = existing.unwrap_or_else(|| {
+            self.limit_idle();
+            self.runners.push(IndexRunner::new(self.pool, self.inbox.clone(), client.clone()));
+            self.runners.len() - 1
         });
-        &mut self.posts[at]
+        &mut self.runners[at]
     }
 
-    /// Closes the engine that stands idle for the longest time, where there are so many that another one would be too much.
-    fn make_room(&mut self) {
-        let idle = self.posts.iter().enumerate().filter(|(_, post)| post.is_idle());
+    /// Closes the engine that has been idle longest if there are as many idle ones as allowed.
+    fn limit_idle(&mut self) {
+        let idle = self.runners.iter().enumerate().filter(|(_, runner)| runner.is_idle());
         let share = open_files_limit() / FILES_SHARE / cores() as u64;
         if idle.clone().count() as u64 >= share.clamp(1, MOST_IDLE)
-            && let Some((at, _)) = idle.min_by_key(|(_, post)| post.idle_since)
+            && let Some((at, _)) = idle.min_by_key(|(_, runner)| runner.idle_since)
         {
-            self.posts.remove(at).close();
+            self.runners.remove(at).close();
         }
     }
 
-    /// Nothing can go on: waits for a device, for memory, or for work.
-    fn sleep(&mut self, me: &Waker) {
-        let active = self.posts.iter().filter(|post| post.active() > 0).count();
-        let alarm = self.desk.alarm.clone();
+    /// Waits for a device, for memory or for a message. No query can make progress.
+    fn sleep(&mut self, thread_waker: &Waker) {
+        let active = self.runners.iter().filter(|runner| runner.active() > 0).count();
+        let waker = self.inbox.waker.clone();
         match active {
-            0 if self.posts.iter().any(|post| post.refused) => alarm.idle(me, Some(LONGEST_SLEEP)),
-            0 if self.posts.is_empty() => alarm.idle(me, None),
-            0 => alarm.idle(me, Some(IDLE)),
+            0 if self.runners.iter().any(|runner| runner.refused) => {
+                waker.idle(thread_waker, Some(LONGEST_SLEEP))
+            }
+            0 if self.runners.is_empty() => waker.idle(thread_waker, None),
+            0 => waker.idle(thread_waker, Some(IDLE)),
             1 => self
-                .posts
+                .runners
                 .iter_mut()
-                .filter(|post| post.active() > 0)
-                .for_each(|post| post.wait(&alarm, LONGEST_SLEEP)),
+                .filter(|runner| runner.active() > 0)
+                .for_each(|runner| runner.wait(&waker, LONGEST_SLEEP)),
             _ => {
                 let turn = self.turn % active;
-                for (i, post) in self.posts.iter_mut().filter(|post| post.active() > 0).enumerate() {
-                    // All are looked at; where that brought nothing, they are waited for in turn.
-                    let wait = if self.fruitless && i == turn { TURN } else { Duration::ZERO };
-                    post.wait(&alarm, wait);
+                for (i, runner) in self.runners.iter_mut().filter(|runner| runner.active() > 0).enumerate() {
+                    // All devices are polled. If that brought no progress before, one of them in turn is
+                    // waited for.
+                    let wait = if self.idle_poll && i == turn { TURN } else { Duration::ZERO };
+                    runner.wait(&waker, wait);
                 }
-                self.fruitless = true;
+                self.idle_poll = true;
             }
         }
     }
 
-    /// Drops what nobody waits for any more, and closes engines that nobody uses.
-    fn look_around(&mut self) {
+    /// Drops cancelled and late queries, and closes engines that have been idle for long.
+    fn sweep(&mut self) {
         let now = Instant::now();
-        let short = |post: &Post<F>| post.refused || post.tenant.is_short();
-        if now.duration_since(self.looked) < LONGEST_SLEEP / 2 && !self.posts.iter().any(short) {
+        let short = |runner: &IndexRunner<F>| runner.refused || runner.client.is_short_of_memory();
+        if now.duration_since(self.swept) < LONGEST_SLEEP / 2 && !self.runners.iter().any(short) {
             return;
         }
-        self.looked = now;
-        for post in &mut self.posts {
-            post.sweep(now);
+        self.swept = now;
+        for runner in &mut self.runners {
+            runner.sweep(now);
         }
-        for mut post in
-            self.posts.extract_if(.., |post| post.is_idle() && now.duration_since(post.idle_since) >= IDLE)
-        {
-            post.close();
+        let unused =
+            |runner: &mut IndexRunner<F>| runner.is_idle() && now.duration_since(runner.idle_since) >= IDLE;
+        for mut runner in self.runners.extract_if(.., unused) {
+            runner.close();
         }
     }
 }
 
 impl<F: Future> Drop for Worker<F> {
-    /// A worker ends only by a panic: whoever waits for it is told.
+    /// Fails the worker's jobs: it ends only by a panic.
     fn drop(&mut self) {
         let panicked = || IndexError::Internal("a search thread panicked".into());
-        for order in self.desk.close() {
-            if let Order::Answer(job) = order {
+        for message in self.inbox.close() {
+            if let Message::Run(job) = message {
                 job.fail(panicked());
             }
         }
-        self.posts.iter().for_each(|post| post.fail_all(panicked));
+        self.runners.iter().for_each(|runner| runner.fail_all(panicked));
     }
 }

@@ -1,4 +1,4 @@
-//! What a job asks: rows of queries, and the rounds of those that want all vectors within a distance.
+//! The queries of a job: their rows, and the rounds of a range search.
 
 use crate::error::IndexError;
 use crate::family::QueryState;
@@ -15,49 +15,49 @@ pub(crate) struct RawQueries {
 }
 
 impl RawQueries {
-    /// Bytes of a query.
+    /// Returns the bytes of one query.
     pub(in crate::open) fn row_bytes(&self) -> usize {
         self.bytes.len() / self.count.max(1)
     }
 }
 
 impl RawQueries {
-    /// A copy of some rows, one after the other.
-    pub(in crate::open) fn of(queries: &VectorFile, rows: Range<usize>) -> RawQueries {
+    /// Copies a range of rows.
+    pub(in crate::open) fn from_range(queries: &VectorFile, rows: Range<usize>) -> RawQueries {
         let count = rows.len();
         let mut bytes = Vec::with_capacity(count * queries.row_bytes());
         rows.for_each(|row| bytes.extend_from_slice(queries.row(row)));
         RawQueries { bytes, count }
     }
 
-    /// A copy of these rows, one after the other.
-    pub(in crate::open) fn some(queries: &VectorFile, rows: &[usize]) -> RawQueries {
+    /// Copies the rows with these numbers.
+    pub(in crate::open) fn from_rows(queries: &VectorFile, rows: &[usize]) -> RawQueries {
         let mut bytes = Vec::with_capacity(rows.len() * queries.row_bytes());
         rows.iter().for_each(|row| bytes.extend_from_slice(queries.row(*row)));
         RawQueries { bytes, count: rows.len() }
     }
 
-    /// One of them.
+    /// Returns one query.
     pub(in crate::open) fn row(&self, row: usize) -> &[u8] {
         &self.bytes[row * self.row_bytes()..][..self.row_bytes()]
     }
 }
 
-/// The rounds of a range query.
+/// The rounds of a range search.
 pub(in crate::open) struct RangePlan {
     pub(in crate::open) radius: f32,
     pub(in crate::open) limit: usize,
-    /// Neighbours that each round is calibrated for, and its effort.
+    /// For each round, the number of neighbours for which it is calibrated, and its parameters.
     pub(in crate::open) rounds: Vec<(usize, SearchParams)>,
 }
 
 impl RangePlan {
-    /// Neighbours that the last round is for: where a query has as many, there may be more.
+    /// Returns the number of neighbours of the last round. A query that finds as many may have more.
     pub(in crate::open) fn most(&self) -> usize {
         self.rounds.last().map_or(0, |(k, _)| *k)
     }
 
-    /// Answers one query; what it finds is appended to `within`, which is empty.
+    /// Answers one query. Its neighbours are appended to `within`, which is empty.
     pub(super) async fn search(
         &self,
         cx: Cx,
