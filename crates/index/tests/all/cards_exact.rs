@@ -2,6 +2,7 @@
 //! memory that the card has. The card is emulated: its kernels are those of a real one.
 
 use crate::clustered::vectors;
+use crate::whole::taken;
 use bathyal_gpu::{Card, GpuError};
 use bathyal_index::exact_neighbors_on;
 use bathyal_kernels::{Element, Metric};
@@ -50,9 +51,13 @@ const PLENTY: u64 = 1 << 30;
 
 #[test]
 fn a_card_finds_what_a_processor_finds() {
+    let mut cases = 0..;
     for element in Element::ALL {
         for (number, metric) in Metric::ALL.into_iter().enumerate() {
             for dim in [[1, 3, 40], [2, 17, 101], [5, 16, 33]][number] {
+                if !cases.next().is_some_and(|number| taken(number, 5)) {
+                    continue;
+                }
                 let (base, queries) = (vectors(element, 803, dim, 1), vectors(element, 37, dim, 2));
                 for k in [1, 10, 500, 803] {
                     let launches = same(&base, &queries, metric, k, PLENTY);

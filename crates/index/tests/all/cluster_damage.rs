@@ -2,6 +2,7 @@
 //! touch them, never a wrong answer in silence.
 
 use crate::clustered::vectors;
+use crate::whole::quickly;
 use bathyal_index::families::cluster::ClusterEntry;
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::{
@@ -24,7 +25,7 @@ fn options() -> BuildOptions {
 
 fn options_of(family: ClusterOptions) -> BuildOptions {
     let family = ClusterOptions { code_bytes: Some(8), ..family };
-    BuildOptions { threads: 2, ..BuildOptions::of(family) }
+    BuildOptions { threads: 2, ..quickly(family) }
 }
 
 fn built(dir: &Path) -> (VectorFile, PathBuf) {

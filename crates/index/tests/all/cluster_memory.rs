@@ -1,6 +1,8 @@
 //! A cluster index with less memory than its codes take.
 
 use crate::clustered::vectors;
+use crate::shared::{copy, folder};
+use crate::whole::quickly;
 use bathyal_index::families::cluster::ClusterEntry;
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::{
@@ -12,15 +14,24 @@ use bathyal_tier::Control;
 use bathyal_vectors::groundtruth::exact_neighbors;
 use bathyal_vectors::progress::Silent;
 use bathyal_vectors::{IdFile, VectorFile};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 const DIM: usize = 32;
 
-fn made(path: &Path, metric: Metric) -> VectorFile {
-    let data = vectors(Element::F32, 40_000, DIM, 1);
-    let options = BuildOptions { metric, threads: 2, ..BuildOptions::of(ClusterOptions::default()) };
-    build(&data, path, &options, &Silent).unwrap();
-    data
+fn made(path: &Path, metric: Metric, data: &VectorFile) {
+    let options = BuildOptions { metric, threads: 2, ..quickly(ClusterOptions::default()) };
+    build(data, path, &options, &Silent).unwrap();
+}
+
+/// The vectors, and their index under the squared distance, which the tests share.
+fn shared() -> &'static (VectorFile, PathBuf) {
+    static SHARED: OnceLock<(VectorFile, PathBuf)> = OnceLock::new();
+    SHARED.get_or_init(|| {
+        let (data, path) = (vectors(Element::F32, 40_000, DIM, 1), folder().join("cluster-memory"));
+        made(&path, Metric::L2, &data);
+        (data, path)
+    })
 }
 
 fn open(path: &Path, memory_bytes: u64) -> Result<Index, IndexError> {
@@ -58,10 +69,13 @@ fn budgets(path: &Path) -> Vec<(u64, MemorySplit)> {
 fn less_memory_is_shorter_codes_and_more_reads_at_the_same_recall() {
     let dir = tempfile::tempdir().unwrap();
     for metric in Metric::ALL {
-        let path = dir.path().join(metric.to_string());
-        let data = made(&path, metric);
+        let (data, of_l2) = shared();
+        let path = if metric == Metric::L2 { of_l2.clone() } else { dir.path().join(metric.to_string()) };
+        if metric != Metric::L2 {
+            made(&path, metric, data);
+        }
         let queries = vectors(Element::F32, 100, DIM, 2);
-        let truth = exact_neighbors(&data, &queries, metric, 10, None, &Silent).unwrap();
+        let truth = exact_neighbors(data, &queries, metric, 10, None, &Silent).unwrap();
         let entry = ClusterEntry::read(&Manifest::read(&path).unwrap()).unwrap();
         let lengths: Vec<u32> = entry.shorter.iter().map(|shorter| shorter.code_bytes).collect();
         assert_eq!(lengths, [24, 20, 16, 12]);
@@ -91,17 +105,15 @@ fn less_memory_is_shorter_codes_and_more_reads_at_the_same_recall() {
 
 #[test]
 fn groups_whose_codes_are_read_are_compared_by_all_of_them() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("index");
-    let data = made(&path, Metric::L2);
+    let (data, path) = shared();
     let queries = vectors(Element::F32, 60, DIM, 3);
-    let truth = exact_neighbors(&data, &queries, Metric::L2, 10, None, &Silent).unwrap();
-    let budgets = budgets(&path);
+    let truth = exact_neighbors(data, &queries, Metric::L2, 10, None, &Silent).unwrap();
+    let budgets = budgets(path);
     let shortest = budgets.iter().map(|(_, split)| split.codes_left_out).max().unwrap();
     let mut before: Option<(f64, u64)> = None;
     let mut spilled = 0;
     for (budget, split) in budgets.iter().filter(|(_, split)| split.codes_left_out == shortest) {
-        let found = asked(&open(&path, *budget).unwrap(), &queries, Effort::SearchList(20));
+        let found = asked(&open(path, *budget).unwrap(), &queries, Effort::SearchList(20));
         assert!(found.notes.iter().any(|note| note.contains("shorter codes")), "{:?}", found.notes);
         let (recall, reads) = (recall(&found, &truth), found.totals.reads);
         if let Some((worse, fewer)) = before {
@@ -122,7 +134,7 @@ fn groups_whose_codes_are_read_are_compared_by_all_of_them() {
 fn a_damaged_group_is_named_whatever_codes_are_made_of_it() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
-    made(&path, Metric::L2);
+    copy(&shared().1, &path);
     let shorter = budgets(&path).into_iter().find(|(_, split)| split.codes_left_out > 0).unwrap();
     let file = path.join("codes.bin");
     let mut bytes = std::fs::read(&file).unwrap();
@@ -135,10 +147,8 @@ fn a_damaged_group_is_named_whatever_codes_are_made_of_it() {
 
 #[test]
 fn lengths_that_no_build_measures_are_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("index");
-    made(&path, Metric::L2);
-    let manifest = Manifest::read(&path).unwrap();
+    let (_, path) = shared();
+    let manifest = Manifest::read(path).unwrap();
     let entry = ClusterEntry::read(&manifest).unwrap();
     for lengths in [vec![32], vec![7], vec![0], vec![16, 20], vec![16, 16], vec![24, u32::MAX]] {
         let mut entry = entry.clone();
@@ -152,5 +162,5 @@ fn lengths_that_no_build_measures_are_refused() {
         let message = ClusterEntry::read(&told).unwrap_err();
         assert!(message.contains("shorter codes"), "{lengths:?}: {message}");
     }
-    assert!(verify(&path, &Silent).unwrap().sound);
+    assert!(verify(path, &Silent).unwrap().sound);
 }

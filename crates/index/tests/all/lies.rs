@@ -7,6 +7,7 @@
 mod mutate;
 
 use crate::clustered::vectors;
+use crate::whole::{of_whole, quickly};
 use bathyal_index::families::cluster::ClusterEntry;
 use bathyal_index::families::flat::FlatEntry;
 use bathyal_index::families::flat::FlatOptions;
@@ -32,8 +33,10 @@ use rand::{Rng, SeedableRng};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-/// Rounds an index without being told: some seconds for all.
-const ROUNDS: u64 = 100;
+/// Rounds an index without being told.
+fn rounds() -> u64 {
+    of_whole(100, 40)
+}
 const MANIFEST: &str = "manifest.json";
 
 /// The files of an index that a round changes, as they are when sound.
@@ -209,13 +212,16 @@ fn use_index(path: &Path, queries: &VectorFile, round: u64) -> Result<(), IndexE
 }
 
 fn lie(name: &str, family: impl Into<FamilyOptions>) {
-    let options = BuildOptions { threads: 1, ..BuildOptions::of(family) };
+    let options = BuildOptions { threads: 1, ..quickly(family) };
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
     build(&vectors(Element::F32, 200, 8, 1), &path, &options, &Silent).unwrap();
     let queries = vectors(Element::F32, 2, 8, 2);
     let sound = Sound::of(&path);
-    let rounds = std::env::var("BATHYAL_MUTATIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(ROUNDS);
+    let rounds = std::env::var("BATHYAL_MUTATIONS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or_else(self::rounds);
     let mut answered = 0;
     for round in 0..rounds {
         sound.write_lie(&path, &mut StdRng::seed_from_u64(round));

@@ -38,6 +38,7 @@ mod publishing;
 mod relayout;
 mod resume;
 mod rewriting;
+mod shared;
 mod spann_build;
 mod spann_codes;
 mod stops;

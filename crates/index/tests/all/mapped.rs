@@ -2,11 +2,12 @@
 //! while threads search them.
 
 use crate::clustered::vectors;
+use crate::whole::quickly;
 use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::{
-    BuildOptions, ClusterOptions, Effort, FamilyOptions, GraphLayoutChoice, GraphOptions, Index, IndexError,
-    OpenOptions, PostingLayout, QueryStats, SearchOptions, SearchResult, SpannOptions, TierChoice, build,
+    ClusterOptions, Effort, FamilyOptions, GraphLayoutChoice, GraphOptions, Index, IndexError, OpenOptions,
+    PostingLayout, QueryStats, SearchOptions, SearchResult, SpannOptions, TierChoice, build,
 };
 use bathyal_kernels::Element;
 use bathyal_tier::{Control, TierError};
@@ -17,7 +18,7 @@ use std::sync::Mutex;
 
 fn built(path: &Path, family: FamilyOptions) -> VectorFile {
     let data = vectors(Element::U8, 3000, 32, 1);
-    build(&data, path, &BuildOptions::of(family), &Silent).unwrap();
+    build(&data, path, &quickly(family), &Silent).unwrap();
     vectors(Element::U8, 40, 32, 2)
 }
 

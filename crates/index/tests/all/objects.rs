@@ -1,6 +1,8 @@
 //! Indexes in an object store: found, built, copied, replaced and searched there, before all of it is in memory and after.
 
 use crate::clustered::vectors;
+use crate::shared;
+use crate::whole::quickly;
 use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::{
@@ -15,7 +17,7 @@ use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Silent;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -58,12 +60,17 @@ impl Place {
     }
 }
 
-/// 40,000 vectors in groups: codes of several pieces' worth would be larger, so they come in one.
-fn built(folder: &Path) -> (PathBuf, VectorFile) {
-    let path = folder.join("index");
-    let options = BuildOptions::of(ClusterOptions::default());
-    build(&vectors(Element::U8, 40_000, 64, 1), &path, &options, &Silent).unwrap();
-    (path, vectors(Element::U8, 30, 64, 2))
+/// 40,000 vectors in groups, whose index the tests share: codes of several pieces' worth would be larger, so they come
+/// in one.
+fn built() -> (PathBuf, VectorFile) {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let path = BUILT.get_or_init(|| {
+        let path = shared::folder().join("objects");
+        let options = quickly(ClusterOptions::default());
+        build(&vectors(Element::U8, 40_000, 64, 1), &path, &options, &Silent).unwrap();
+        path
+    });
+    (path.clone(), vectors(Element::U8, 30, 64, 2))
 }
 
 fn search(index: &Index, queries: &VectorFile) -> SearchResult {
@@ -75,8 +82,7 @@ fn search(index: &Index, queries: &VectorFile) -> SearchResult {
 
 #[test]
 fn answers_are_those_of_a_folder_before_the_codes_are_there_and_after() {
-    let folder = tempfile::tempdir().unwrap();
-    let (path, queries) = built(folder.path());
+    let (path, queries) = built();
     let local = search(&Index::open(&path, &OpenOptions::default()).unwrap(), &queries);
     let place = Place::new("arriving");
     place.copied(&path);
@@ -122,7 +128,7 @@ fn answers_before_the_centroids_are_there_are_those_of_a_folder() {
     let folder = tempfile::tempdir().unwrap();
     for metric in [Metric::L2, Metric::Cosine] {
         let path = folder.path().join(metric.to_string());
-        let options = BuildOptions { metric, ..BuildOptions::of(ClusterOptions::default()) };
+        let options = BuildOptions { metric, ..quickly(ClusterOptions::default()) };
         build(&vectors(Element::F32, 20_000, 32, 1), &path, &options, &Silent).unwrap();
         let queries = vectors(Element::F32, 30, 32, 2);
         let place = Place::new(&format!("early-{metric}"));
@@ -163,8 +169,7 @@ fn answers_before_the_centroids_are_there_are_those_of_a_folder() {
 
 #[test]
 fn a_damaged_centroid_is_no_wrong_answer_before_all_are_there() {
-    let folder = tempfile::tempdir().unwrap();
-    let (path, queries) = built(folder.path());
+    let (path, queries) = built();
     let place = Place::new("damaged-row");
     without_rows(&path, &place, |rows| *rows.last_mut().unwrap() ^= 1);
     let index = place.open();
@@ -177,8 +182,7 @@ fn a_damaged_centroid_is_no_wrong_answer_before_all_are_there() {
 
 #[test]
 fn whoever_waits_and_whoever_loads_all_gets_the_same_as_of_a_folder() {
-    let folder = tempfile::tempdir().unwrap();
-    let (path, queries) = built(folder.path());
+    let (path, queries) = built();
     let place = Place::new("whole");
     place.copied(&path);
     let opened: [fn(OpenOptions) -> OpenOptions; 3] = [
@@ -203,8 +207,7 @@ fn whoever_waits_and_whoever_loads_all_gets_the_same_as_of_a_folder() {
 
 #[test]
 fn a_budget_counts_the_answers_that_are_on_their_way() {
-    let folder = tempfile::tempdir().unwrap();
-    let (path, queries) = built(folder.path());
+    let (path, queries) = built();
     let place = Place::new("budget");
     place.copied(&path);
     let local = search(&Index::open(&path, &OpenOptions::default()).unwrap(), &queries);
@@ -243,7 +246,7 @@ fn an_index_is_built_described_verified_and_copied_back() {
     let folder = tempfile::tempdir().unwrap();
     let place = Place::new("built");
     let data = vectors(Element::U8, 3000, 32, 5);
-    let options = BuildOptions { store: place.store.clone(), ..BuildOptions::of(ClusterOptions::default()) };
+    let options = BuildOptions { store: place.store.clone(), ..quickly(ClusterOptions::default()) };
     build(&data, place.path(), &options, &Silent).unwrap();
     let again = build(&data, place.path(), &options, &Silent);
     assert!(matches!(again, Err(IndexError::Exists { .. })));
@@ -266,8 +269,7 @@ fn an_index_is_built_described_verified_and_copied_back() {
 fn a_graph_far_away_goes_on_with_each_vector_and_a_near_one_hop_by_hop() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("index");
-    build(&vectors(Element::U8, 6000, 128, 5), &path, &BuildOptions::of(GraphOptions::default()), &Silent)
-        .unwrap();
+    build(&vectors(Element::U8, 6000, 128, 5), &path, &quickly(GraphOptions::default()), &Silent).unwrap();
     let queries = vectors(Element::U8, 30, 128, 6);
     let place = Place::new("far");
     place.copied(&path);
@@ -291,11 +293,8 @@ fn a_graph_far_away_goes_on_with_each_vector_and_a_near_one_hop_by_hop() {
 fn replaced_under_a_reader_and_pruned() {
     let place = Place::new("replaced");
     let queries = vectors(Element::U8, 20, 32, 6);
-    let options = BuildOptions {
-        store: place.store.clone(),
-        overwrite: true,
-        ..BuildOptions::of(ClusterOptions::default())
-    };
+    let options =
+        BuildOptions { store: place.store.clone(), overwrite: true, ..quickly(ClusterOptions::default()) };
     build(&vectors(Element::U8, 50_000, 32, 5), place.path(), &options, &Silent).unwrap();
     let old = Index::open(place.path(), &OpenOptions { wait: true, ..place.options(None) }).unwrap();
     let before = search(&old, &queries);
@@ -319,7 +318,7 @@ fn replaced_under_a_reader_and_pruned() {
 #[test]
 fn inserts_deletes_and_compaction() {
     let place = Place::new("changing");
-    let options = BuildOptions { store: place.store.clone(), ..BuildOptions::of(LshOptions::default()) };
+    let options = BuildOptions { store: place.store.clone(), ..quickly(LshOptions::default()) };
     build(&vectors(Element::U8, 2000, 32, 5), place.path(), &options, &Silent).unwrap();
     let index = place.open();
     let more = vectors(Element::U8, 30, 32, 8);

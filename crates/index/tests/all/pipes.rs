@@ -2,6 +2,7 @@
 //! from it without end.
 
 use crate::clustered::vectors;
+use crate::whole::quickly;
 use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::format::manifest::Manifest;
@@ -38,7 +39,7 @@ fn put_back(path: &Path, bytes: &[u8]) {
 fn check(family: impl Into<FamilyOptions>) {
     let dir = tempfile::tempdir().unwrap();
     let (index, copy) = (dir.path().join("index"), dir.path().join("copy"));
-    let options = BuildOptions { threads: 1, ..BuildOptions::of(family) };
+    let options = BuildOptions { threads: 1, ..quickly(family) };
     let family = options.family.family();
     build(&vectors(Element::F32, 60, 4, 1), &index, &options, &Silent).unwrap();
     let manifest = Manifest::read(&index).unwrap();

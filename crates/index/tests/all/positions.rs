@@ -1,6 +1,7 @@
 //! Vectors of a cluster index by their ids: `positions.bin` leads to them, so that no others are read.
 
 use crate::clustered::vectors;
+use crate::whole::quickly;
 use bathyal_index::families::cluster::ClusterEntry;
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::format::positions;
@@ -22,7 +23,7 @@ const COUNT: usize = 3000;
 fn built(dir: &Path, element: Element, dim: usize) -> (VectorFile, PathBuf) {
     let (data, path) = (vectors(element, COUNT, dim, 1), dir.join("index"));
     let family = ClusterOptions { code_bytes: Some(16), ..ClusterOptions::default() };
-    build(&data, &path, &BuildOptions { threads: 2, ..BuildOptions::of(family) }, &Silent).unwrap();
+    build(&data, &path, &BuildOptions { threads: 2, ..quickly(family) }, &Silent).unwrap();
     (data, path)
 }
 

@@ -2,7 +2,7 @@
 //! that loses power there: the old index or the new one is under its name and answers as it should, a rerun works, and
 //! nothing is left over.
 
-use crate::whole::taken;
+use crate::whole::{of_whole, taken};
 use bathyal_index::build::planned_memory;
 use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::families::lsh::LshOptions;
@@ -28,14 +28,11 @@ use std::sync::{Arc, Mutex, OnceLock};
 const ROWS: usize = 64;
 /// Enough for a graph to hold some vectors out and to be written again with them.
 const MANY_ROWS: usize = 200;
-/// More than two samples, so that a set is divided.
-const LARGE_ROWS: usize = 140_000;
 const DIM: usize = 4;
-/// Of the large sets: posting lists take more memory for other stages than for placing short vectors.
-const LARGE_DIM: usize = 32;
 /// In large sets one operation in so many is struck unless more is asked for.
 const STRIDE: usize = 41;
-/// A kill strikes at every operation of small sets, and whatever else goes wrong at one of so many, unless all are asked for.
+/// A first kill strikes at every operation of small sets. Whatever else goes wrong strikes at one of so many, unless all
+/// are asked for.
 const OTHER_STRIDE: usize = 5;
 /// Set where every operation is to be struck in them, too: many minutes.
 const ALL_OPERATIONS: &str = "BATHYAL_ALL_OPERATIONS";
@@ -106,8 +103,10 @@ struct Data {
     /// Of the old index and of the new one: other vectors, as many.
     sets: [VectorFile; 2],
     many: [VectorFile; 2],
+    /// Sets that are divided.
     large: OnceLock<[VectorFile; 2]>,
-    queries: [VectorFile; 2],
+    queries: VectorFile,
+    large_queries: OnceLock<VectorFile>,
     folder: tempfile::TempDir,
 }
 
@@ -116,12 +115,8 @@ impl Data {
         let folder = tempfile::tempdir().unwrap();
         let write = |seed, rows| written(folder.path(), seed, rows, DIM);
         let (sets, many) = ([1, 2].map(|seed| write(seed, ROWS)), [1, 2].map(|seed| write(seed, MANY_ROWS)));
-        let queries = [write(3, 5), written(folder.path(), 4, 5, LARGE_DIM)];
-        Data { sets, many, large: OnceLock::new(), queries, folder }
-    }
-
-    fn large(&self) -> &[VectorFile; 2] {
-        self.large.get_or_init(|| [1, 2].map(|seed| written(self.folder.path(), seed, LARGE_ROWS, LARGE_DIM)))
+        let queries = write(3, 5);
+        Data { sets, many, large: OnceLock::new(), queries, large_queries: OnceLock::new(), folder }
     }
 }
 
@@ -138,13 +133,29 @@ impl Kind {
     fn data<'a>(&self, data: &'a Data) -> &'a [VectorFile; 2] {
         match self.in_parts {
             _ if self.held_out => &data.many,
-            true => data.large(),
+            true => data.large.get_or_init(|| {
+                let (rows, dim) = self.large_shape();
+                [1, 2].map(|seed| written(data.folder.path(), seed, rows, dim))
+            }),
             false => &data.sets,
         }
     }
 
+    /// Rows and dimensions of a set that the least memory divides: its vectors take more than any other stage does.
+    fn large_shape(&self) -> (usize, usize) {
+        match self.structure {
+            Structure::Groups => of_whole((140_000, 32), (80_000, 8)),
+            _ => of_whole((140_000, 32), (30_000, 128)),
+        }
+    }
+
     fn queries<'a>(&self, data: &'a Data) -> &'a VectorFile {
-        &data.queries[usize::from(self.in_parts && !self.held_out)]
+        match self.in_parts && !self.held_out {
+            true => {
+                data.large_queries.get_or_init(|| written(data.folder.path(), 4, 5, self.large_shape().1))
+            }
+            false => &data.queries,
+        }
     }
 
     fn family(&self) -> FamilyOptions {
@@ -279,6 +290,8 @@ struct Sweep<'a> {
     new: Answers,
     /// The names on a disk where all went well.
     paths: Vec<String>,
+    /// Whether each build goes on from what a killed one has left.
+    resumes: bool,
 }
 
 impl<'a> Sweep<'a> {
@@ -293,7 +306,7 @@ impl<'a> Sweep<'a> {
         let old = start.answers();
         assert_ne!(old.as_ref(), Some(&new), "two indexes that can be told apart");
         assert_eq!(kind.striped[1], whole.paths().iter().any(|path| path.starts_with("/a/")), "{kind:?}");
-        Sweep { start, old, new, paths: whole.paths() }
+        Sweep { start, old, new, paths: whole.paths(), resumes: false }
     }
 
     /// The same after a build that was killed at an operation.
@@ -302,6 +315,7 @@ impl<'a> Sweep<'a> {
         bench.faults.inject(operation, Fault::Kill);
         bench.build(self.old.is_some()).unwrap_err();
         self.start = Bench::on(bench.data, bench.kind, bench.platter.copy(), true);
+        self.resumes = true;
         self
     }
 
@@ -310,7 +324,7 @@ impl<'a> Sweep<'a> {
         let stride = match self.start.kind.in_parts {
             _ if strikes_all() => 1,
             true => STRIDE,
-            false if fault == Fault::Kill && powerless.is_none() => 1,
+            false if fault == Fault::Kill && powerless.is_none() && !self.resumes => 1,
             false => OTHER_STRIDE,
         };
         for number in (0..).step_by(stride) {
@@ -430,9 +444,9 @@ fn groups() {
 /// Sets that are divided first: what is spilled and removed beside the rest of a build.
 #[test]
 fn sets_in_parts() {
-    let data = Data::new();
     let kinds = [CLUSTER, lists(PostingLayout::Grouped, false)].into_iter().enumerate();
     for (_, kind) in kinds.filter(|(number, _)| strikes_all() || taken(*number, 2)) {
+        let data = Data::new();
         let kind = Kind { in_parts: true, ..kind };
         let sweep = Sweep::new(&data, kind, true);
         let operations = sweep.run(true, Fault::Kill, None);
@@ -475,7 +489,7 @@ fn groups_where_names_cannot_be_exchanged() {
     for old in [false, true] {
         let sweep = Sweep::new(&data, CLUSTER, old);
         sweep.run(false, Fault::Kill, None);
-        (0..10).for_each(|seed| _ = sweep.run(false, Fault::Kill, Some(seed << 16)));
+        (0..of_whole(10, 3)).for_each(|seed| _ = sweep.run(false, Fault::Kill, Some(seed << 16)));
     }
 }
 
@@ -510,9 +524,8 @@ fn a_build_that_is_killed_goes_on_where_it_was() {
     let data = Data::new();
     for kind in [graph(GraphLayoutChoice::Padded), CLUSTER, lists(PostingLayout::Grouped, false)] {
         let sweep = Sweep::new(&data, kind, true);
-        let operations = sweep.run(true, Fault::Kill, None);
         let mut stages = Vec::new();
-        for number in 0..operations {
+        for number in 0.. {
             let bench = sweep.start.copy(true);
             bench.faults.inject(number, Fault::Kill);
             let killed = bench.build(true);

@@ -1,6 +1,7 @@
 //! Another layout for the same graph: the same links, answers and calibration, made without a rebuild.
 
 use crate::clustered::vectors;
+use crate::whole::quickly;
 use bathyal_index::families::graph::GraphEntry;
 use bathyal_index::families::graph::layout::GraphLayout;
 use bathyal_index::format::manifest::Manifest;
@@ -23,7 +24,7 @@ fn options(metric: Metric, layout: GraphLayoutChoice) -> BuildOptions {
         code_bytes: Some(16),
         ..GraphOptions::default()
     };
-    BuildOptions { metric, threads: 1, ..BuildOptions::of(family) }
+    BuildOptions { metric, threads: 1, ..quickly(family) }
 }
 
 fn search(path: &Path, queries: &VectorFile, search_list: u32) -> SearchResult {
@@ -114,7 +115,7 @@ fn what_cannot_be_converted_is_said_and_nothing_is_left() {
         ["padded", "paged", "cluster", "out"].map(|name| dir.path().join(name));
     build(&data, &padded, &options(Metric::L2, GraphLayoutChoice::Padded), &Silent).unwrap();
     build(&data, &paged, &options(Metric::L2, GraphLayoutChoice::PageLocal), &Silent).unwrap();
-    build(&data, &cluster, &BuildOptions::of(ClusterOptions::default()), &Silent).unwrap();
+    build(&data, &cluster, &quickly(ClusterOptions::default()), &Silent).unwrap();
     let refused = |source: &Path, layout| match convert_layout(source, &out, layout, 1, &Silent) {
         Err(IndexError::Parameter(what)) => what,
         other => panic!("{other:?}"),

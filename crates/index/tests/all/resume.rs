@@ -1,6 +1,6 @@
 //! A build that was killed continues where it was, and comes out as if nobody had killed it.
 
-use crate::whole::is_whole;
+use crate::whole::{is_whole, of_whole};
 use bathyal_index::build::planned_memory;
 use bathyal_index::{BuildOptions, ClusterOptions, FamilyOptions, SpannOptions, StoreAs, build, verify};
 use bathyal_kernels::Metric;
@@ -17,11 +17,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Says to a child process where to die: folder, kind of index, metric, whether in parts, stage, number of steps.
 const CHILD: &str = "BATHYAL_RESUME_CHILD";
-/// More than twice a sample, so that the least memory is less than all vectors take, and short, so that it is quick.
-const ROWS: u32 = 160_000;
-const DIM: u32 = 8;
-/// Of posting lists, which take more memory for other stages than for such short vectors.
-const LIST_DIM: u32 = 32;
+/// Rows and dimensions of sets that are built in one piece: any numbers do.
+const IN_ONE_PIECE: (u32, u32) = (20_000, 32);
 const QUERIES: u32 = 40;
 
 /// Kills its own process after some steps of a stage, as a power cut would: nothing is cleaned up.
@@ -66,10 +63,22 @@ impl Progress for Noted {
     }
 }
 
-fn write_data(folder: &Path, kind: &str) {
-    let dim = if form_of(kind).0 == CLUSTER { DIM } else { LIST_DIM };
+/// Rows and dimensions of a set that the least memory divides: its vectors take more than any other stage. That is a
+/// sample of 65,536 vectors for groups, and the calibration or the codes for lists of short vectors.
+fn shape_of(kind: &str) -> (u32, u32) {
+    match form_of(kind) {
+        (CLUSTER, None) => (of_whole(160_000, 90_000), 8),
+        // Of smaller vectors there have to be more.
+        (CLUSTER, Some(_)) => (160_000, 8),
+        (coded, _) if coded.ends_with(" codes") => of_whole((160_000, 32), (58_000, 128)),
+        _ => of_whole((160_000, 32), (28_000, 128)),
+    }
+}
+
+fn write_data(folder: &Path, kind: &str, parts: bool) {
+    let (rows, dim) = if parts { shape_of(kind) } else { IN_ONE_PIECE };
     let mut random = StdRng::seed_from_u64(11);
-    for (name, rows) in [("base.fbin", ROWS), ("queries.fbin", QUERIES)] {
+    for (name, rows) in [("base.fbin", rows), ("queries.fbin", QUERIES)] {
         let mut bytes: Vec<u8> = [rows, dim].into_iter().flat_map(u32::to_le_bytes).collect();
         (0..rows * dim).for_each(|_| bytes.extend(random.random_range(-1.0_f32..1.0).to_le_bytes()));
         std::fs::write(folder.join(name), bytes).unwrap();
@@ -110,6 +119,8 @@ fn options(data: &VectorFile, kind: &str, metric: &str, parts: bool) -> BuildOpt
         ..BuildOptions::of(family)
     };
     let memory_bytes = parts.then(|| planned_memory(data, &least));
+    let enough = planned_memory(data, &BuildOptions { memory_bytes: None, ..least.clone() });
+    assert!(memory_bytes.is_none_or(|bytes| bytes < enough), "{kind}: the least memory holds all");
     BuildOptions { memory_bytes, ..least }
 }
 
@@ -164,7 +175,7 @@ fn contents(index: &Path) -> BTreeMap<String, Vec<u8>> {
 /// Kills a build at each of `deaths` in turn; the last one is not to do the stages `done` again.
 fn check(kind: &str, metric: &str, parts: bool, deaths: &[(&str, u32)], done: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
-    write_data(folder.path(), kind);
+    write_data(folder.path(), kind, parts);
     let data = VectorFile::open(folder.path().join("base.fbin")).unwrap();
     let options = options(&data, kind, metric, parts);
     let whole = folder.path().join("whole");
@@ -242,7 +253,7 @@ fn vectors_that_are_stored_smaller_continue_too() {
 #[test]
 fn another_form_is_another_build() {
     let folder = tempfile::tempdir().unwrap();
-    write_data(folder.path(), CLUSTER);
+    write_data(folder.path(), "cluster as f16", true);
     die(folder.path(), "cluster as f16", "l2", true, "encoding", 1);
     let data = VectorFile::open(folder.path().join("base.fbin")).unwrap();
     let noted = Noted::default();
@@ -256,7 +267,7 @@ fn another_form_is_another_build() {
 #[test]
 fn what_another_build_left_is_not_used() {
     let folder = tempfile::tempdir().unwrap();
-    write_data(folder.path(), CLUSTER);
+    write_data(folder.path(), CLUSTER, true);
     die(folder.path(), CLUSTER, "l2", true, "encoding", 1);
     let data = VectorFile::open(folder.path().join("base.fbin")).unwrap();
     let options = BuildOptions { seed: 5, ..options(&data, CLUSTER, "l2", true) };

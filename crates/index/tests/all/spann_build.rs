@@ -2,7 +2,7 @@
 
 use crate::clustered::vectors;
 use crate::stops::Stops;
-use crate::whole::taken;
+use crate::whole::{of_whole, quickly, taken};
 use bathyal_index::families::spann::{
     DEFAULT_COUPLED_REPLICAS, DEFAULT_DECOUPLED_REPLICAS, DEFAULT_GROUPED_REPLICAS, SpannEntry,
 };
@@ -30,7 +30,7 @@ fn lists(layout: PostingLayout) -> SpannOptions {
 }
 
 fn of(metric: Metric, lists: SpannOptions) -> BuildOptions {
-    BuildOptions { metric, threads: 2, ..BuildOptions::of(lists) }
+    BuildOptions { metric, threads: 2, ..quickly(lists) }
 }
 
 fn options(metric: Metric, layout: PostingLayout) -> BuildOptions {
@@ -136,7 +136,7 @@ fn every_vector_is_in_a_list_and_stored_as_its_layout_says() {
     let dir = tempfile::tempdir().unwrap();
     for (at, metric) in [Metric::L2, Metric::InnerProduct, Metric::Cosine].into_iter().enumerate() {
         // Each element with a metric.
-        for (_, element) in (at..).zip(Element::ALL).filter(|(number, _)| taken(*number, 3)) {
+        for (_, element) in (at..).zip(Element::ALL).filter(|(number, _)| taken(*number, 5)) {
             let (data, queries) = (vectors(element, 3000, 24, 1), vectors(element, 50, 24, 2));
             let mut lists: Option<Vec<Vec<u32>>> = None;
             for layout in LAYOUTS {
@@ -170,7 +170,7 @@ fn files(path: &Path) -> BTreeMap<String, Vec<u8>> {
 #[test]
 fn one_seed_gives_one_index_whatever_the_threads() {
     let dir = tempfile::tempdir().unwrap();
-    let data = vectors(Element::F32, 4000, 16, 3);
+    let data = vectors(Element::F32, of_whole(4000, 2000), 16, 3);
     for layout in LAYOUTS {
         let mut first = None;
         for threads in [1, 2, 5] {
@@ -186,7 +186,9 @@ fn one_seed_gives_one_index_whatever_the_threads() {
 #[test]
 fn any_budget_gives_an_index_as_good_and_too_small_a_one_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let (data, queries) = (vectors(Element::U8, 200_000, 96, 4), vectors(Element::U8, 50, 96, 5));
+    // Vectors that take more than any other stage does.
+    let (element, count, dim) = of_whole((Element::U8, 200_000, 96), (Element::F32, 27_000, 128));
+    let (data, queries) = (vectors(element, count, dim, 4), vectors(element, 50, dim, 5));
     let free = options(Metric::InnerProduct, PostingLayout::Grouped);
     let tight = BuildOptions { memory_bytes: Some(1 << 20), ..free.clone() };
     let refused = build(&data, &dir.path().join("tight"), &tight, &Silent).unwrap_err();
@@ -221,11 +223,15 @@ fn odd_data_and_odd_options_give_lists_that_answer() {
         ("equal", equal(1000)),
         ("many", vectors(Element::U8, 1500, 8, 7)),
     ];
+    let mut number = 0..;
     for (name, data) in &sets {
         for layout in LAYOUTS {
             for (share, replicas, list_limit) in
                 [(0.04, 8, None), (1.0, 8, Some(1)), (1e-5, 1, None), (0.2, 3, Some(2))]
             {
+                if !number.next().is_some_and(|number| taken(number, 5)) {
+                    continue;
+                }
                 let lists = SpannOptions {
                     centroid_share: share,
                     replicas: Some(replicas),
@@ -256,7 +262,8 @@ fn odd_data_and_odd_options_give_lists_that_answer() {
 #[test]
 fn queries_given_decide_where_vectors_are_stored() {
     let dir = tempfile::tempdir().unwrap();
-    let (data, queries) = (vectors(Element::F32, 6000, 24, 10), vectors(Element::F32, 3, 24, 11));
+    let (data, queries) =
+        (vectors(Element::F32, of_whole(6000, 3000), 24, 10), vectors(Element::F32, 3, 24, 11));
     for metric in [Metric::L2, Metric::InnerProduct, Metric::Cosine] {
         let without = options(metric, PostingLayout::Grouped);
         let with = BuildOptions { calibration: Some(queries.clone()), ..without.clone() };
@@ -296,7 +303,7 @@ fn replicas_suit_the_layout_unless_a_number_is_given() {
     }
     let given = [("centroid_share".into(), 0.04.into())].into();
     let path = dir.path().join("no layout");
-    let options = BuildOptions::of(families::options("spann", &given).unwrap());
+    let options = quickly(families::options("spann", &given).unwrap());
     build(&data, &path, &options, &Silent).unwrap();
     let entry = SpannEntry::read(&Manifest::read(&path).unwrap()).unwrap();
     assert_eq!((&entry.layout[..], entry.replicas), ("grouped", DEFAULT_GROUPED_REPLICAS));

@@ -1,7 +1,7 @@
 //! Files and ranges of files of one index in another of the same shape: refused, or the answers stay the same.
 
 use crate::clustered::vectors;
-use crate::whole::taken;
+use crate::whole::{quickly, taken};
 use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::format::manifest::Manifest;
@@ -22,7 +22,7 @@ const RANGE_BYTES: usize = 4096;
 
 fn kinds() -> Vec<(&'static str, BuildOptions)> {
     let code_bytes = Some(8);
-    let of = |family: FamilyOptions| BuildOptions { threads: 1, ..BuildOptions::of(family) };
+    let of = |family: FamilyOptions| BuildOptions { threads: 1, ..quickly(family) };
     let graph = |layout| {
         let (max_degree, search_list) = (8, 20);
         of(GraphOptions { layout, max_degree, search_list, code_bytes, ..GraphOptions::default() }.into())

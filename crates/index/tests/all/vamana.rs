@@ -1,7 +1,7 @@
 //! The graph index end to end: built, opened from every tier, searched, checked.
 
 use crate::clustered::vectors;
-use crate::whole::taken;
+use crate::whole::{of_whole, quickly, taken};
 use bathyal_index::families::graph::GraphEntry;
 use bathyal_index::{
     BuildOptions, Effort, GraphLayoutChoice, GraphOptions, Index, OpenOptions, QueryStats, SearchMode,
@@ -20,7 +20,7 @@ fn graph(layout: GraphLayoutChoice) -> GraphOptions {
 }
 
 fn small(metric: Metric, layout: GraphLayoutChoice) -> BuildOptions {
-    BuildOptions { metric, threads: 2, ..BuildOptions::of(graph(layout)) }
+    BuildOptions { metric, threads: 2, ..quickly(graph(layout)) }
 }
 
 const LAYOUTS: [GraphLayoutChoice; 3] =
@@ -60,10 +60,11 @@ fn every_metric_and_element_reaches_its_recall_on_every_tier_alike() {
     let mut number = 0..;
     for metric in [Metric::L2, Metric::InnerProduct, Metric::Cosine] {
         for (element, layout) in Element::ALL.into_iter().flat_map(|e| LAYOUTS.map(|layout| (e, layout))) {
-            if !number.next().is_some_and(|number| taken(number, 5)) {
+            if !number.next().is_some_and(|number| taken(number, 7)) {
                 continue;
             }
-            let (data, queries) = (vectors(element, 2000, 24, 1), vectors(element, 60, 24, 2));
+            let count = of_whole(2000, 1200);
+            let (data, queries) = (vectors(element, count, 24, 1), vectors(element, 60, 24, 2));
             let path = dir.path().join(format!("{metric}-{element}-{layout:?}"));
             // On one thread, so that the recall is the same in every run.
             build(&data, &path, &BuildOptions { threads: 1, ..small(metric, layout) }, &Silent).unwrap();
@@ -87,7 +88,7 @@ fn every_metric_and_element_reaches_its_recall_on_every_tier_alike() {
                 }
             }
             assert!(verify(&path, &Silent).unwrap().sound);
-            assert_eq!(inspect(&path, &Silent).unwrap().manifest.vectors, 2000);
+            assert_eq!(inspect(&path, &Silent).unwrap().manifest.vectors, count as u64);
         }
     }
 }
@@ -114,7 +115,8 @@ fn pipelined_search_finds_as_much() {
 #[test]
 fn calibration_picks_an_effort_that_keeps_its_word() {
     let dir = tempfile::tempdir().unwrap();
-    let (data, queries) = (vectors(Element::F32, 8000, 48, 1), vectors(Element::F32, 1000, 48, 2));
+    let (data, queries) =
+        (vectors(Element::F32, of_whole(8000, 4000), 48, 1), vectors(Element::F32, 1000, 48, 2));
     let path = dir.path().join("index");
     // On one thread, so that the recall is the same in every run.
     let truth = exact_neighbors(&data, &queries, Metric::L2, 10, None, &Silent).unwrap();
@@ -145,7 +147,8 @@ fn odd_sizes_return_all_there_is() {
         ("two", vectors(Element::U8, 2, 1, 3)),
         ("few", vectors(Element::I8, 11, 3, 3)),
         ("equal", VectorFile::from_rows(Element::U8, 4, vec![9; 4 * 500]).unwrap()),
-        ("wide", vectors(Element::F32, 30, 3000, 3)),
+        // Longer than a page.
+        ("wide", vectors(Element::F32, 30, of_whole(3000, 1100), 3)),
         ("zeros", VectorFile::from_rows(Element::F32, 4, vec![0; 16 * 100]).unwrap()),
     ] {
         let n = data.count();
@@ -172,7 +175,7 @@ fn odd_sizes_return_all_there_is() {
 #[test]
 fn one_thread_and_one_seed_give_one_index() {
     let dir = tempfile::tempdir().unwrap();
-    let data = vectors(Element::F32, 1500, 16, 1);
+    let data = vectors(Element::F32, of_whole(1500, 700), 16, 1);
     for layout in LAYOUTS {
         let options = BuildOptions { threads: 1, overwrite: true, ..small(Metric::L2, layout) };
         let graphs: Vec<Vec<u8>> = ["a", "b"]
@@ -192,12 +195,11 @@ fn full_lists_leave_every_vector_reachable() {
     let mut random = rand::rngs::StdRng::seed_from_u64(5);
     let rows = (0..1500 * 128).map(|_| random.random_range(0..=255_u8)).collect();
     let data = VectorFile::from_rows(Element::U8, 128, rows).unwrap();
-    for (max_degree, layout) in
-        [2, 4, 8].into_iter().flat_map(|degree| LAYOUTS.map(|layout| (degree, layout)))
-    {
+    let all = [2, 4, 8].into_iter().flat_map(|degree| LAYOUTS.map(|layout| (degree, layout))).enumerate();
+    for (_, (max_degree, layout)) in all.filter(|(number, _)| taken(*number, 2)) {
         let path = dir.path().join(format!("{max_degree}-{layout:?}"));
         let family = GraphOptions { layout, max_degree, search_list: 10, ..GraphOptions::default() };
-        let options = BuildOptions { threads: 2, ..BuildOptions::of(family) };
+        let options = BuildOptions { threads: 2, ..quickly(family) };
         build(&data, &path, &options, &Silent).unwrap();
         let queries = VectorFile::from_rows(Element::U8, 128, data.row(7).to_vec()).unwrap();
         let found = search(&open(&path, TierChoice::Dram), &queries, 1500, Effort::SearchList(1500));
@@ -228,12 +230,13 @@ fn callers_on_several_threads_get_their_own_answers() {
         }
     });
     let raised = std::sync::atomic::AtomicBool::new(true);
-    let many = vectors(Element::U8, 20_000, 16, 3);
+    let count = of_whole(20_000, 4000);
+    let many = vectors(Element::U8, count, 16, 3);
     let options = SearchOptions { effort: Effort::SearchList(900), ..SearchOptions::default() };
     let stopped = index.search(&many, &options, Control { cancel: Some(&raised), deadline: None });
     assert!(matches!(stopped, Err(bathyal_index::IndexError::Cancelled)));
     let deadline = Some(std::time::Instant::now());
     let late = index.search(&many, &options, Control { cancel: None, deadline });
     assert!(matches!(late, Err(bathyal_index::IndexError::Deadline)));
-    assert_eq!(search(&index, &many, 10, Effort::SearchList(20)).ids.len(), 200_000);
+    assert_eq!(search(&index, &many, 10, Effort::SearchList(20)).ids.len(), 10 * count);
 }

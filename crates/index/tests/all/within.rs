@@ -1,7 +1,8 @@
 //! Search among some of the rows, in every family and layout: the recall that was asked for, whichever rows these are.
 
 use crate::clustered::vectors;
-use crate::whole::{is_whole, taken};
+use crate::shared;
+use crate::whole::{is_whole, of_whole, quickly, taken};
 use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::{
@@ -14,9 +15,10 @@ use bathyal_kernels::{Distance, Element, Metric};
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Silent;
-use std::path::Path;
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 const ROWS: u32 = 12_000;
@@ -51,12 +53,14 @@ fn kinds() -> Vec<(&'static str, FamilyOptions)> {
     ]
 }
 
+/// Vectors with what is near the queries, and what is built of them.
 struct Data {
     rows: VectorFile,
     queries: VectorFile,
     metric: Metric,
     /// `queries x rows`.
     distances: Vec<Vec<f32>>,
+    built: Mutex<BTreeMap<&'static str, Arc<OnceLock<()>>>>,
 }
 
 impl Data {
@@ -66,11 +70,29 @@ impl Data {
         let between = |query, row| kernel.between(queries.row(query), rows.row(row));
         let to_all = |query| (0..rows.count()).map(|row| between(query, row)).collect();
         let distances = (0..QUERIES).map(to_all).collect();
-        Data { rows, queries, metric, distances }
+        Data { rows, queries, metric, distances, built: Mutex::default() }
+    }
+
+    /// Vectors of bytes under the squared distance, of which tests share the indexes.
+    fn shared(count: u32) -> &'static Data {
+        static ALL: Mutex<BTreeMap<u32, &'static Data>> = Mutex::new(BTreeMap::new());
+        let mut all = ALL.lock().unwrap();
+        all.entry(count).or_insert_with(|| Box::leak(Box::new(Data::new(Element::U8, Metric::L2, count))))
+    }
+
+    /// Where the index of a kind is, which is built when it is first asked for and which nobody changes.
+    fn built(&self, name: &'static str) -> PathBuf {
+        let path = shared::folder().join(format!("within-{}-{name}", self.rows.count()));
+        let built = self.built.lock().unwrap().entry(name).or_default().clone();
+        built.get_or_init(|| {
+            let (_, family) = kinds().into_iter().find(|(kind, _)| *kind == name).unwrap();
+            self.build(&path, family);
+        });
+        path
     }
 
     fn build(&self, path: &Path, family: FamilyOptions) {
-        let options = BuildOptions { metric: self.metric, threads: 2, ..BuildOptions::of(family) };
+        let options = BuildOptions { metric: self.metric, threads: 2, ..quickly(family) };
         build(&self.rows, path, &options, &Silent).unwrap();
     }
 
@@ -90,8 +112,8 @@ impl Data {
             assert!(ids.iter().all(|id| set.has(*id)), "{what}: {ids:?}");
             assert!(distances.is_sorted(), "{what}: {distances:?}");
             let mut true_ones: Vec<f32> = set.iter().map(|id| to_all[id as usize]).collect();
-            true_ones.sort_unstable_by(f32::total_cmp);
-            let Some(last) = wanted.checked_sub(1).map(|at| true_ones[at]) else { continue };
+            let Some(last) = wanted.checked_sub(1) else { continue };
+            let last = *true_ones.select_nth_unstable_by(last, f32::total_cmp).1;
             let least = last.abs() * 1e-5;
             for (id, distance) in ids.iter().zip(distances) {
                 let exact = to_all[*id as usize];
@@ -181,15 +203,13 @@ fn missed(data: &Data, name: &str, index: &Index, recalls: &[f32]) -> Vec<String
 
 #[test]
 fn every_family_finds_what_was_asked_for_among_any_rows() {
-    let data = Data::new(Element::U8, Metric::L2, ROWS);
-    let dir = tempfile::tempdir().unwrap();
+    let data = Data::shared(ROWS);
     let mut all = Vec::new();
     let recalls = [0.9, 0.95, 0.99];
-    for (number, (name, family)) in kinds().into_iter().enumerate() {
-        let path = dir.path().join(name);
-        data.build(&path, family);
+    for (number, (name, _)) in kinds().into_iter().enumerate() {
+        let path = data.built(name);
         let recalls = if is_whole() { &recalls[..] } else { &recalls[number % 3..][..1] };
-        all.extend(missed(&data, name, &open(&path, TierChoice::File), recalls));
+        all.extend(missed(data, name, &open(&path, TierChoice::File), recalls));
     }
     assert!(all.is_empty(), "{all:#?}");
 }
@@ -215,12 +235,9 @@ fn so_it_is_under_every_metric_and_in_memory() {
 
 #[test]
 fn a_batch_has_the_answers_of_its_queries_and_equal_sets_have_equal_answers() {
-    let data = Data::new(Element::U8, Metric::L2, 3000);
-    let dir = tempfile::tempdir().unwrap();
-    for (name, family) in kinds() {
-        let path = dir.path().join(name);
-        data.build(&path, family);
-        let index = open(&path, TierChoice::File);
+    let data = Data::shared(3000);
+    for (name, _) in kinds() {
+        let index = open(&data.built(name), TierChoice::File);
         for step in [2, 9, 100, 1000] {
             let set = every(3000, step);
             let what = format!("{name}, one in {step}");
@@ -231,7 +248,7 @@ fn a_batch_has_the_answers_of_its_queries_and_equal_sets_have_equal_answers() {
             assert_eq!((found.within, found.k), (again.within, again.k), "{what}");
             let third = search(&index, &data.queries, &options(0.95), &set);
             assert_eq!((&again.ids, &again.per_query), (&third.ids, &third.per_query), "{what}");
-            for query in 0..QUERIES {
+            for query in (0..QUERIES).step_by(of_whole(1, 4)) {
                 let row = data.queries.row(query).to_vec();
                 let one = VectorFile::from_rows(Element::U8, DIM, row).unwrap();
                 let alone = search(&index, &one, &options(0.95), &set);
@@ -246,12 +263,10 @@ fn a_batch_has_the_answers_of_its_queries_and_equal_sets_have_equal_answers() {
 
 #[test]
 fn tiers_have_the_same_answers() {
-    let data = Data::new(Element::U8, Metric::L2, 3000);
-    let dir = tempfile::tempdir().unwrap();
+    let data = Data::shared(3000);
     let mut compared = 0;
-    for (name, family) in kinds() {
-        let path = dir.path().join(name);
-        data.build(&path, family);
+    for (name, _) in kinds() {
+        let path = data.built(name);
         let (file, dram) = (open(&path, TierChoice::File), open(&path, TierChoice::Dram));
         for step in [2, 9, 100, 1000] {
             let set = every(3000, step);
@@ -292,13 +307,10 @@ fn queries_of_a_flat_index_share_what_is_read_where_all_rows_match() {
 
 #[test]
 fn a_scan_reads_what_holds_the_set_once_for_all_queries() {
-    let data = Data::new(Element::U8, Metric::L2, 3000);
-    let dir = tempfile::tempdir().unwrap();
+    let data = Data::shared(3000);
     let set = Arc::new(RowSet::from_ids(3000, [7, 8, 1500, 2999].into_iter()));
-    for (name, family) in kinds() {
-        let path = dir.path().join(name);
-        data.build(&path, family);
-        let index = open(&path, TierChoice::File);
+    for (name, _) in kinds() {
+        let index = open(&data.built(name), TierChoice::File);
         let first = search(&index, &data.queries, &options(0.95), &set);
         assert_eq!(first.within, Some(WithinPlan::Scan), "{name}");
         let found = search(&index, &data.queries, &options(0.95), &set);
@@ -351,16 +363,13 @@ fn what_cannot_be_is_refused_and_nothing_is_an_answer() {
 
 #[test]
 fn whoever_waits_no_longer_is_not_kept() {
-    let data = Data::new(Element::U8, Metric::L2, 2000);
-    let dir = tempfile::tempdir().unwrap();
+    let data = Data::shared(3000);
     let cancelled = AtomicBool::new(true);
     let cancel = Control { cancel: Some(&cancelled), deadline: None };
     let late = Control { cancel: None, deadline: Some(Instant::now()) };
-    for (name, family) in kinds() {
-        let path = dir.path().join(name);
-        data.build(&path, family);
-        let index = open(&path, TierChoice::File);
-        for set in [every(2000, 1), every(2000, 2), every(2000, 20), every(2000, 1900)] {
+    for (name, _) in kinds() {
+        let index = open(&data.built(name), TierChoice::File);
+        for set in [every(3000, 1), every(3000, 2), every(3000, 20), every(3000, 2900)] {
             let ask = |control| index.search_within(&data.queries, &options(0.9), &set, control);
             assert!(matches!(ask(cancel), Err(IndexError::Cancelled)), "{name}, {}", set.count());
             assert!(matches!(ask(late), Err(IndexError::Deadline)), "{name}, {}", set.count());
@@ -371,12 +380,10 @@ fn whoever_waits_no_longer_is_not_kept() {
 
 #[test]
 fn what_is_known_of_sets_fits_the_budget() {
-    let data = Data::new(Element::U8, Metric::L2, ROWS);
-    let dir = tempfile::tempdir().unwrap();
+    let data = Data::shared(ROWS);
     let mut number = 0..;
-    for (name, family) in kinds() {
-        let path = dir.path().join(name);
-        data.build(&path, family);
+    for (name, _) in kinds() {
+        let path = data.built(name);
         let with = |bytes| OpenOptions { memory_bytes: Some(bytes), ..OpenOptions::default() };
         let Err(IndexError::Memory { needed: least, .. }) = Index::open(&path, &with(1)) else {
             panic!("{name}: a byte is enough");
@@ -419,20 +426,20 @@ fn an_index_that_has_changed_is_not_searched_by_its_rows() {
 
 #[test]
 fn damage_is_an_error_and_no_answer() {
-    let data = Data::new(Element::U8, Metric::L2, 2000);
+    let data = Data::shared(3000);
     let dir = tempfile::tempdir().unwrap();
-    for (name, family) in kinds() {
+    for (name, _) in kinds() {
         let path = dir.path().join(name);
-        data.build(&path, family);
+        shared::copy(&data.built(name), &path);
         let largest = walk(&path).into_iter().max_by_key(|file| file.metadata().unwrap().len()).unwrap();
         let mut bytes = std::fs::read(&largest).unwrap();
         bytes.iter_mut().for_each(|byte| *byte ^= 0x55);
         std::fs::write(&largest, bytes).unwrap();
         // Where it opens at all: what is kept in memory is checked then.
         let Ok(index) = Index::open(&path, &OpenOptions::default()) else { continue };
-        for step in [2, 20, 1900] {
+        for step in [2, 20, 2900] {
             let found =
-                index.search_within(&data.queries, &options(0.9), &every(2000, step), Control::default());
+                index.search_within(&data.queries, &options(0.9), &every(3000, step), Control::default());
             assert!(found.is_err(), "{name}, one in {step}");
         }
     }

@@ -2,6 +2,7 @@
 //! nothing is read.
 
 use super::{DIM, built, card, clustered_built, open, options, pairs, real_card, scans, search, vectors};
+use crate::whole::{of_whole, quickly, taken};
 use bathyal_gpu::Card;
 use bathyal_index::families::graph::GraphLayoutChoice;
 use bathyal_index::{
@@ -78,15 +79,20 @@ fn an_index_that_is_on_a_card_as_a_whole_is_searched_there() {
         same_of_a_whole_index(&path, &queries, &scans()[half..half + 2], &format!("{metric} {element}"));
     }
     // Vectors that are stored as something smaller.
-    for (number, (metric, store_as)) in
-        Metric::ALL.into_iter().flat_map(|metric| [(metric, StoreAs::I8), (metric, StoreAs::F16)]).enumerate()
-    {
+    let smaller = Metric::ALL.into_iter().enumerate();
+    let smaller = smaller.flat_map(|(at, metric)| {
+        [StoreAs::I8, StoreAs::F16]
+            .into_iter()
+            .enumerate()
+            .map(move |(form, store_as)| (at + form, metric, store_as))
+    });
+    // Each metric with a form, and each form.
+    for (number, (_, metric, store_as)) in smaller.filter(|(at, ..)| taken(*at, 2)).enumerate() {
         let path = dir.path().join(format!("smaller{number}"));
         let family = ClusterOptions { group_vectors: 40, ..ClusterOptions::default() };
-        let options =
-            BuildOptions { metric, threads: 1, store_as: Some(store_as), ..BuildOptions::of(family) };
+        let options = BuildOptions { metric, threads: 1, store_as: Some(store_as), ..quickly(family) };
         build(&vectors(Element::F32, 1500, DIM, 1), &path, &options, &Silent).unwrap();
-        let queries = vectors(Element::F32, 12, DIM, 2);
+        let queries = vectors(Element::F32, of_whole(12, 6), DIM, 2);
         same_of_a_whole_index(&path, &queries, &scans()[..1], &format!("{metric} {store_as}"));
     }
 }

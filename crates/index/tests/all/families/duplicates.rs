@@ -2,7 +2,7 @@
 
 use crate::clustered::vectors;
 use crate::families::kinds::KINDS;
-use crate::whole::taken;
+use crate::whole::{of_whole, quickly, taken};
 use bathyal_index::families::partitioned::PartitionedOptions;
 use bathyal_index::{
     BuildOptions, Effort, Index, OpenOptions, SearchMode, SearchOptions, SearchResult, build, verify,
@@ -58,15 +58,17 @@ const ASKED: f32 = 0.95;
 const LEAST_RECALL: f64 = 0.92;
 
 /// Rows of the set, and vectors that are none of it.
-fn queries(data: &VectorFile) -> [(&'static str, VectorFile); 2] {
-    let rows = (0..80).flat_map(|at| data.row(at * data.count() / 80).to_vec()).collect();
+fn queries(data: &VectorFile, count: usize) -> [(&'static str, VectorFile); 2] {
+    let rows = (0..count).flat_map(|at| data.row(at * data.count() / count).to_vec()).collect();
     let own = VectorFile::from_rows(data.element(), data.dim(), rows).unwrap();
-    [("rows of the set", own), ("others", vectors(data.element(), 80, DIM, 2))]
+    [("rows of the set", own), ("others", vectors(data.element(), count, DIM, 2))]
 }
 
 /// Answers of `k` distinct ids to all queries, at least as many of which are as near as the true ones as is asked for.
 fn check(index: &Index, data: &VectorFile, options: &SearchOptions, least: f64, what: &str) {
-    for (whose, queries) in queries(data) {
+    // Of many neighbours few queries are enough.
+    let count = if options.k > 50 { of_whole(80, 16) } else { 80 };
+    for (whose, queries) in queries(data, count) {
         let truth = exact_neighbors(data, &queries, index.metric(), options.k, None, &Silent).unwrap();
         let found = index.search(&queries, options, Control::default());
         let found = found.unwrap_or_else(|e| panic!("{what}, {whose}: {e}"));
@@ -114,7 +116,7 @@ fn partitions_of_repeated_vectors_keep_the_recall_that_is_asked_for() {
                     let what = format!("{name}, {metric} {element}, partitions of {partition_vectors}");
                     let path = dir.path().join(partition_vectors.to_string());
                     let own = PartitionedOptions { partition_vectors, ..PartitionedOptions::default() };
-                    let options = BuildOptions { metric, ..BuildOptions::of(own) };
+                    let options = BuildOptions { metric, ..quickly(own) };
                     build(&data, &path, &options, &Silent).unwrap();
                     assert!(verify(&path, &Silent).unwrap().sound, "{what}");
                     let index = Index::open(&path, &OpenOptions::default()).unwrap();

@@ -1,6 +1,8 @@
 //! Every family in every layout, and how it is built and searched.
 
 use crate::clustered::vectors;
+use crate::shared;
+use crate::whole::quickly;
 use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::families::partitioned::PartitionedOptions;
@@ -15,8 +17,7 @@ use bathyal_vectors::groundtruth::exact_neighbors;
 use bathyal_vectors::progress::Silent;
 use bathyal_vectors::{IdFile, VectorFile};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
-use tempfile::TempDir;
+use std::sync::OnceLock;
 
 /// A family with one of its layouts.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -120,7 +121,7 @@ impl Kind {
     }
 
     pub fn options(self, metric: Metric) -> BuildOptions {
-        BuildOptions { metric, threads: 1, ..BuildOptions::of(self.family()) }
+        BuildOptions { metric, threads: 1, ..quickly(self.family()) }
     }
 
     /// The same with other options of lists, where there are lists.
@@ -195,7 +196,6 @@ pub fn recall(found: &SearchResult, truth: &IdFile) -> f64 {
 
 /// Data with an index of each kind, built when it is first asked for.
 pub struct Shared {
-    dir: TempDir,
     pub data: VectorFile,
     pub queries: VectorFile,
     pub truth: IdFile,
@@ -203,25 +203,20 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// What tests share for as long as one of them uses it.
-    pub fn get() -> Arc<Shared> {
-        static SHARED: Mutex<Weak<Shared>> = Mutex::new(Weak::new());
-        let mut shared = SHARED.lock().unwrap();
-        if let Some(there) = shared.upgrade() {
-            return there;
-        }
-        let (data, queries) = (vectors(Element::U8, 2000, 32, 1), vectors(Element::U8, 40, 32, 2));
-        let truth = exact_neighbors(&data, &queries, Metric::L2, 10, None, &Silent).unwrap();
-        let dir = tempfile::tempdir().unwrap();
-        let new = Arc::new(Shared { dir, data, queries, truth, built: Default::default() });
-        *shared = Arc::downgrade(&new);
-        new
+    /// What tests share.
+    pub fn get() -> &'static Shared {
+        static SHARED: OnceLock<Shared> = OnceLock::new();
+        SHARED.get_or_init(|| {
+            let (data, queries) = (vectors(Element::U8, 2000, 32, 1), vectors(Element::U8, 40, 32, 2));
+            let truth = exact_neighbors(&data, &queries, Metric::L2, 10, None, &Silent).unwrap();
+            Shared { data, queries, truth, built: Default::default() }
+        })
     }
 
     /// The index of kind number `number`.
     pub fn path(&self, number: usize) -> PathBuf {
         let kind = KINDS[number];
-        let path = self.dir.path().join(kind.name);
+        let path = shared::folder().join(format!("families-{}", kind.name));
         self.built[number].get_or_init(|| kind.build(&path, &self.data, Metric::L2));
         path
     }

@@ -3,7 +3,7 @@
 use crate::clustered::vectors;
 use crate::families::kinds::{KINDS, Kind};
 use crate::families::places::some;
-use crate::whole::taken;
+use crate::whole::{of_whole, taken};
 use bathyal_index::{Effort, SearchOptions};
 use bathyal_kernels::quantize::CodeKind;
 use bathyal_kernels::{Element, Metric};
@@ -18,7 +18,7 @@ fn odd_data_returns_all_there_is() {
         ("few", vectors(Element::I8, 11, 3, 3)),
         ("equal", VectorFile::from_rows(Element::U8, 4, vec![9; 4 * 120]).unwrap()),
         ("zeros", VectorFile::from_rows(Element::F32, 4, vec![0; 16 * 100]).unwrap()),
-        ("wide", vectors(Element::F16, 60, 1500, 3)),
+        ("wide", vectors(Element::F16, 60, of_whole(1500, 1024), 3)),
     ];
     for (number, (name, data)) in sets.into_iter().enumerate() {
         let dir = tempfile::tempdir().unwrap();

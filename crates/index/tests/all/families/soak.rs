@@ -5,6 +5,7 @@
 
 use crate::families::kinds::{KINDS, Kind, Shared};
 use crate::families::places::{open, wrapped};
+use crate::whole::of_whole;
 use bathyal_index::{Index, IndexError, OpenOptions, SearchMode, SearchOptions, SearchResult};
 use bathyal_tier::backend::sim::{FaultRates, Latency, SimOptions, SimTier, Watchdog};
 use bathyal_tier::{Control, Tier};
@@ -15,8 +16,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Rounds of a run that nobody made longer: a few of each kind.
-const ROUNDS: u64 = 6 * KINDS.len() as u64;
+/// Rounds of each kind in a run that nobody made longer.
+fn rounds_of_a_kind() -> u64 {
+    of_whole(6, 3)
+}
 
 /// Searches of a round.
 const SEARCHES: usize = 6;
@@ -109,14 +112,14 @@ fn round(kind: Kind, sound: &Index, shared: &Shared, seed: u64, tally: &mut Tall
 #[test]
 fn random_searches_on_failing_devices() {
     let seconds = std::env::var("BATHYAL_SOAK_SECONDS").ok().map(|s| s.parse::<u64>().unwrap());
-    let rounds = if seconds.is_some() { u64::MAX } else { ROUNDS };
+    let rounds = if seconds.is_some() { u64::MAX } else { rounds_of_a_kind() * KINDS.len() as u64 };
     let (start, shared, mut tally) = (Instant::now(), Shared::get(), Tally::default());
     let sound: Vec<Index> =
         (0..KINDS.len()).map(|number| open(&shared.path(number), OpenOptions::default())).collect();
     let mut seed = 0;
     while seed < rounds && seconds.is_none_or(|s| start.elapsed().as_secs() < s) {
         let number = (seed % KINDS.len() as u64) as usize;
-        round(KINDS[number], &sound[number], &shared, seed, &mut tally);
+        round(KINDS[number], &sound[number], shared, seed, &mut tally);
         seed += 1;
     }
     println!("{seed} rounds: {tally:?}");

@@ -67,7 +67,7 @@ fn striped_indexes_answer_as_whole_ones() {
         kind.build_with(&built, &shared.data, &options);
         assert_eq!((files(&striped), files(&built)), (files(&whole), files(&whole)), "{}", kind.name);
 
-        let pair = Pair { kind, shared: &shared, whole, striped };
+        let pair = Pair { kind, shared, whole, striped };
         let places = PLACES.iter().chain(&VARIANTS).filter(|place| !place.in_parts).enumerate();
         places.filter(|(at, _)| taken(number + at, 5)).for_each(|(_, place)| pair.same_on(place));
         let index = PLACES[0].open(&pair.striped);

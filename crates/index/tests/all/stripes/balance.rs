@@ -5,10 +5,11 @@
 
 use crate::clustered::vectors;
 use crate::stripes::spread::measure;
+use crate::whole::quickly;
 use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::{
-    BuildOptions, ClusterOptions, Effort, GraphLayoutChoice, GraphOptions, PostingLayout, SearchOptions,
-    SpannOptions, build,
+    ClusterOptions, Effort, GraphLayoutChoice, GraphOptions, PostingLayout, SearchOptions, SpannOptions,
+    build,
 };
 use bathyal_kernels::Element;
 use bathyal_vectors::progress::Silent;
@@ -24,11 +25,11 @@ fn the_load_is_even_under_the_searches_of_every_family() {
     let graph = |layout| GraphOptions { layout, max_degree: 20, search_list: 40, ..GraphOptions::default() };
     let lists = SpannOptions { layout: PostingLayout::Coupled, ..SpannOptions::default() };
     let kinds = [
-        ("padded", BuildOptions::of(graph(GraphLayoutChoice::Padded))),
-        ("page_local", BuildOptions::of(graph(GraphLayoutChoice::PageLocal))),
-        ("cluster", BuildOptions::of(ClusterOptions::default())),
-        ("lists", BuildOptions::of(lists)),
-        ("flat", BuildOptions::of(FlatOptions::default())),
+        ("padded", quickly(graph(GraphLayoutChoice::Padded))),
+        ("page_local", quickly(graph(GraphLayoutChoice::PageLocal))),
+        ("cluster", quickly(ClusterOptions::default())),
+        ("lists", quickly(lists)),
+        ("flat", quickly(FlatOptions::default())),
     ];
     println!("{:<10} {:>9} {:>9} {:>9} {:>16}", "index", "reads", "most/mean", "crossing", "p99 us");
     for (name, options) in kinds {
