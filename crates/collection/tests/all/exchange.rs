@@ -162,9 +162,11 @@ fn exports_have_the_requested_rows_columns_and_vectors() {
         export(&collection, &dir.join("other.jsonl"), &unknown, Control::default(), &Silent).unwrap_err();
     assert!(error.to_string().contains("there is no column \"year\""), "{error}");
     assert!(!dir.join("other.jsonl").exists());
-    for (name, part) in
-        [("out.csv", "the supported endings are .parquet"), ("out.fbin", "vectors of one field"), ("out", "\"\"")]
-    {
+    for (name, part) in [
+        ("out.csv", "the supported endings are .parquet"),
+        ("out.fbin", "vectors of one field"),
+        ("out", "\"\""),
+    ] {
         let error =
             export(&collection, &dir.join(name), &ExportOptions::default(), Control::default(), &Silent)
                 .unwrap_err();

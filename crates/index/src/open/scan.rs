@@ -136,7 +136,8 @@ impl Index {
         }
         let located = self.located();
         let all = rows.units();
-        let mut units = try_with_capacity("the units to read for a set of rows", set.count().min(all) as usize)?;
+        let mut units =
+            try_with_capacity("the units to read for a set of rows", set.count().min(all) as usize)?;
         let ordered = rows.unit_of(0).is_some();
         if let Some(positions) = self.opened.positions().filter(|_| !ordered && located.is_none()) {
             // There is no memory for the table of all units: the units of some rows at a time are looked up.

@@ -18,7 +18,9 @@ fn a_collection_that_another_client_emptied_is_not_listed() {
         found.into_iter().map(|one| one.name).collect::<Vec<_>>()
     };
     assert_eq!(names(""), ["docs"]);
-    assert!(listing(place.address("docs"), &options.store).unwrap_err().to_string().contains("is a collection"));
+    assert!(
+        listing(place.address("docs"), &options.store).unwrap_err().to_string().contains("is a collection")
+    );
     let raw = place.raw();
     for key in raw.list_key(&Key::parse(&place.folder).unwrap()) {
         raw.runtime.block_on(raw.store.delete(&key)).unwrap();

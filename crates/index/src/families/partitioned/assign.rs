@@ -4,6 +4,7 @@
 
 use super::build::Work;
 use super::meta::MetaIndex;
+use crate::allocate::{try_with_capacity, try_zeros};
 use crate::error::IndexError;
 use crate::families::graph::walk::Walk;
 use crate::partition::{CHECK_BYTES, READ_BYTES};
