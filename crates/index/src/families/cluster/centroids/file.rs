@@ -1,0 +1,163 @@
+//! The files of the centroids, and the checksums in them.
+
+use super::spans::spans_of;
+use super::{Centroids, GROUPS_A_RUN, TABLES, behind};
+use crate::error::Unreadable;
+use crate::families::cluster::section::ClusterEntry;
+use crate::format::groups::GroupLayout;
+use crate::format::identity::Identity;
+use crate::query::codes::plain_metric;
+use crate::room::gathered;
+use bathyal_kernels::{Distance, Element, Metric};
+use half::f16;
+use std::sync::OnceLock;
+
+impl Centroids {
+    /// Notes the checksums of the codes, one a group.
+    pub(crate) fn set_code_checksums(&mut self, checksums: Vec<u32>) {
+        self.code_checksums = checksums;
+    }
+
+    /// Checks the blocks of a group that come from a tier.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong.
+    pub(crate) fn check_codes(&self, identity: Identity, group: u32, blocks: &[u8]) -> Result<(), String> {
+        let (stored, found) = (self.code_checksums[group as usize], identity.checksum(blocks));
+        if stored == found { Ok(()) } else { Err(format!("checksum {found:08x}, expected {stored:08x}")) }
+    }
+
+    /// Notes the checksums of the rows.
+    pub(crate) fn check_rows(&mut self, identity: Identity) {
+        let rows = self.rows().unwrap_or_default().chunks_exact(2 * self.dim);
+        self.row_checksums = rows.map(|row| identity.checksum(row)).collect();
+    }
+
+    /// Compares the row of a group that comes from a tier with its checksum.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong.
+    pub(crate) fn check_row(&self, identity: Identity, group: u32, row: &[u8]) -> Result<(), String> {
+        let (stored, found) = (self.row_checksums[group as usize], identity.checksum(row));
+        if stored != found {
+            return Err(format!("checksum {found:08x}, expected {stored:08x}"));
+        }
+        if are_finite(row) { Ok(()) } else { Err("it is not finite".into()) }
+    }
+
+    /// Each group with what [`Centroids::check_row`] says of its row; none where there are no checksums.
+    pub(crate) fn checked_rows(&self, identity: Identity) -> impl Iterator<Item = (u32, Result<(), String>)> {
+        let rows = self.rows().unwrap_or_default().chunks_exact(2 * self.dim);
+        let groups = 0..self.row_checksums.len() as u32;
+        groups.zip(rows).map(move |(group, row)| (group, self.check_row(identity, group, row)))
+    }
+
+    /// The bytes of `centroids.bin`: mean, unit, runs, first groups, counts, checksums of codes and rows, of
+    /// normalised vectors the squares of the groups' centroids, codes of centroids. [`Centroids::rows`] are
+    /// those of `rows.bin`.
+    pub(crate) fn to_bytes(&self, metric: Metric) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.mean.iter().chain([&self.unit]).for_each(|v| bytes.extend(v.to_le_bytes()));
+        bytes.extend_from_slice(&self.runs);
+        let numbers = [&self.first_groups, &self.counts, &self.code_checksums, &self.row_checksums];
+        numbers.into_iter().flatten().for_each(|v| bytes.extend(v.to_le_bytes()));
+        if metric == Metric::Cosine {
+            self.squares().for_each(|v| bytes.extend(v.to_le_bytes()));
+        }
+        bytes.extend_from_slice(&self.centroid_codes);
+        bytes
+    }
+
+    /// Reads what [`Centroids::to_bytes`] wrote; `bytes` have the length that the manifest was checked for.
+    /// Of an index whose rows are among them these are there, too.
+    ///
+    /// # Errors
+    /// A sentence when numbers do not agree with each other.
+    pub(crate) fn from_bytes(
+        bytes: &[u8],
+        entry: &ClusterEntry,
+        layout: &GroupLayout,
+        metric: Metric,
+        vectors: u64,
+    ) -> Result<Centroids, Unreadable> {
+        let (groups, runs, dim) = (entry.groups as usize, entry.runs as usize, layout.dim());
+        if bytes.len() as u64 != entry.centroid_bytes(layout, metric) {
+            return Err(format!("{} bytes do not hold {groups} groups of {runs} runs", bytes.len()).into());
+        }
+        let apart = entry.rows.is_some();
+        let (floats, rest) = bytes.split_at(4 * (dim + 1));
+        let mut mean: Vec<f32> = floats.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
+        let unit = mean.pop().unwrap_or(0.0);
+        let (run_rows, rest) = rest.split_at(2 * dim * runs);
+        let (group_rows, rest) = rest.split_at(if apart { 0 } else { 2 * dim * groups });
+        let of_groups = 2 + usize::from(apart) + usize::from(apart && metric == Metric::Cosine);
+        let (rest, codes) = rest.split_at(4 * (of_groups * groups + runs));
+        let mut numbers = rest.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b));
+        let first_groups = gathered(TABLES, numbers.by_ref().take(runs))?;
+        let counts = gathered(TABLES, numbers.by_ref().take(groups))?;
+        let code_checksums = gathered(TABLES, numbers.by_ref().take(groups))?;
+        let row_checksums = gathered(TABLES, numbers.by_ref().take(if apart { groups } else { 0 }))?;
+        let behind: Vec<f32> = gathered(TABLES, numbers.map(f32::from_bits).map(behind))?;
+        let finite = mean.iter().chain(&behind).all(|v| v.is_finite()) && unit.is_finite() && unit > 0.0;
+        if !finite || !are_finite(run_rows) || !are_finite(group_rows) {
+            return Err("a centroid is not finite".into());
+        }
+        let rising = first_groups.first() == Some(&0) && first_groups.windows(2).all(|w| w[0] < w[1]);
+        if !rising || first_groups.last().is_none_or(|last| *last as usize >= groups) {
+            return Err("the runs do not divide the groups".into());
+        }
+        let ends = first_groups.iter().skip(1).copied().chain([groups as u32]);
+        if first_groups.iter().zip(ends).any(|(first, end)| end - first > GROUPS_A_RUN as u32) {
+            return Err(format!("a run has more than {GROUPS_A_RUN} groups").into());
+        }
+        let sum: u64 = counts.iter().map(|c| u64::from(*c)).sum();
+        if counts.iter().any(|c| *c == 0 || *c as usize > layout.group_vectors()) || sum != vectors {
+            return Err(format!("the groups hold {sum} vectors, the manifest says {vectors}").into());
+        }
+        let copied = |bytes: &[u8]| gathered(TABLES, bytes.iter().copied());
+        let plain_metric = plain_metric(metric);
+        let mut centroids = Centroids {
+            dim,
+            metric: plain_metric,
+            mean,
+            unit,
+            groups: OnceLock::new(),
+            runs: copied(run_rows)?,
+            spans: spans_of(run_rows, dim)?,
+            first_groups,
+            counts,
+            code_checksums,
+            row_checksums,
+            centroid_codes: copied(codes)?,
+            distance: Distance::new(Element::F16, plain_metric, dim),
+            behind,
+        };
+        if !apart {
+            centroids.groups = OnceLock::from(copied(group_rows)?);
+            if metric == Metric::Cosine {
+                centroids = centroids.of_unit_vectors()?;
+            }
+        }
+        Ok(centroids)
+    }
+
+    /// Takes the rows of all groups, which were compared with the checksum of their file.
+    ///
+    /// # Errors
+    /// A sentence where they are none.
+    pub(crate) fn take_rows(&self, rows: Vec<u8>) -> Result<(), String> {
+        if rows.len() != 2 * self.dim * self.groups() || !are_finite(&rows) {
+            return Err("a centroid is not finite, or is missing".into());
+        }
+        // Nobody else sets them.
+        let _ = self.groups.set(rows);
+        Ok(())
+    }
+}
+
+/// Whether all of these f16 are finite: many at once, since at a hundred million vectors there are as many of
+/// them.
+fn are_finite(halves: &[u8]) -> bool {
+    let largest = |most: u16, bytes: &[u8; 2]| most.max(u16::from_le_bytes(*bytes) & !(1 << 15));
+    halves.as_chunks::<2>().0.iter().fold(0, largest) < f16::INFINITY.to_bits()
+}
