@@ -14,7 +14,7 @@ const UNREACHED: u32 = u32::MAX;
 const CHECK_EVERY: usize = 16_384;
 
 /// Bytes that [`connect`] takes for each vector: its parent, and less than a byte for marks.
-pub(super) const BYTES_A_VECTOR: u64 = 4 + 1;
+pub(super) const BYTES_PER_VECTOR: u64 = 4 + 1;
 
 /// The vectors that have been reached so far, as a tree.
 struct ReachedTree {

@@ -31,7 +31,7 @@ pub(crate) struct Packer<'a> {
 
 impl<'a> Packer<'a> {
     /// Bytes of memory for each record until the files are finished: its length, and its encoded offset.
-    pub(crate) const BYTES_A_RECORD: u64 = 4 + 4;
+    pub(crate) const BYTES_PER_RECORD: u64 = 4 + 4;
 
     pub(crate) fn create(
         directory: &'a dyn Draft,

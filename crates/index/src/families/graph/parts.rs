@@ -35,7 +35,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 /// Bytes that each vector of a part takes in addition to its components and its links: its id, and a hash of
 /// its list.
-pub(super) const BYTES_A_ROW: u64 = 4 + 8;
+pub(super) const BYTES_PER_ROW: u64 = 4 + 8;
 
 /// Vectors between two checks for cancellation.
 const CHECK_EVERY: u32 = 16_384;
@@ -49,7 +49,8 @@ pub(super) fn degree(max_degree: u32) -> u32 {
 /// The finished steps of a build, so that a killed build continues.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Journal {
-    /// Hash of the data and the options. A build with another fingerprint starts from the beginning.
+    /// Text that identifies the data, the options and the version. A build with another fingerprint starts
+    /// from the beginning.
     fingerprint: String,
     /// Seconds spent so far.
     pub(super) seconds: f64,

@@ -61,7 +61,7 @@ fn whole_bytes(data: &Source<'_>, graph_options: &GraphOptions, options: &BuildO
         GraphLayoutChoice::Padded => 0,
         GraphLayoutChoice::PageLocal => whole::local_layout(data, graph_options)
             .map_or(0, |layout| LocalPlacement::planned_bytes(&layout, count)),
-        GraphLayoutChoice::Csr => Places::planned_bytes(count) + Packer::BYTES_A_RECORD * count,
+        GraphLayoutChoice::Csr => Places::planned_bytes(count) + Packer::BYTES_PER_RECORD * count,
     };
     Space::planned_bytes(data, options.metric) + sample.max(codes) + growing + placement
 }
@@ -71,7 +71,7 @@ fn part_bytes(data: &Source<'_>, graph_options: &GraphOptions, options: &BuildOp
     let (count, threads) = (rows as u64, options.thread_count() as u64);
     let growing = Adjacency::planned_bytes(count, parts::degree(graph_options.max_degree))
         + Growth::planned_bytes(count, threads);
-    Space::planned_rows(rows, data.row_bytes(), options.metric) + growing + parts::BYTES_A_ROW * count
+    Space::planned_rows(rows, data.row_bytes(), options.metric) + growing + parts::BYTES_PER_ROW * count
 }
 
 /// Returns the bytes of the largest stage that does not grow parts.
@@ -82,6 +82,6 @@ fn rest_bytes(data: &Source<'_>, graph_options: &GraphOptions) -> u64 {
     let training =
         write::sample_bytes(sample_rows(count, dim), dim) + graph_options.codes().training_bytes(dim);
     let spreading = (sample_rows(count, dim) * (dim + 1) * 4 + 64 * sample_rows(count, dim)) as u64;
-    let connecting = connect::BYTES_A_VECTOR * count as u64;
+    let connecting = connect::BYTES_PER_VECTOR * count as u64;
     codes.max(training).max(spreading).max(connecting)
 }

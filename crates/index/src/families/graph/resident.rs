@@ -30,7 +30,7 @@ pub(super) fn copy_to_card(
 ) -> Result<Walks, IndexError> {
     if let GraphLayout::Local(_) = graph.layout {
         let text = "a graph with the layout page_local cannot be searched entirely on a graphics card: build \
-                   the index again with the layout padded or csr, or leave out --tier gpu (tier)";
+                   the index again with the layout padded or csr, or leave --tier gpu (tier) out";
         return Err(GpuError::Unsuited(text.into()).into());
     }
     let codes = load_codes(directory, manifest, graph, card, progress)?;

@@ -22,8 +22,7 @@ pub(super) fn verify(
     let offsets = match load_offsets(directory, manifest, graph) {
         Ok(offsets) => offsets,
         Err(damage @ (IndexError::Damaged { .. } | IndexError::Store(_))) => {
-            // A wrong checksum of the offsets has been reported already. Offsets with the right checksum may
-            // still be wrong.
+            // A wrong checksum is reported already. Offsets with the right checksum may still be wrong.
             if report.sound {
                 report.fault(damage.to_string());
             }
