@@ -1,15 +1,15 @@
-//! The codes of the centroids, by which a query ranks groups.
+//! The codes of the groups' centroids, by which a query ranks groups.
 
-use super::{Centroids, GROUPS_A_RUN, TABLES};
+use super::{Centroids, GROUPS_PER_RUN, TABLES};
 use crate::error::NoMemory;
 use crate::room::zeros;
 use bathyal_kernels::quantize::{Codec, EncodeScratch, SCAN_BLOCK};
 
 impl Centroids {
-    /// Codes the centroids by the codec of the vectors: both are residuals, and codes take the scale of what
-    /// they code.
+    /// Encodes the centroids with the codec of the vectors. That works because both are residuals, and codes
+    /// adapt to the scale of their input.
     pub(crate) fn encode(&mut self, codec: &Codec) -> Result<(), NoMemory> {
-        let run_bytes = GROUPS_A_RUN / SCAN_BLOCK * codec.block_bytes();
+        let run_bytes = GROUPS_PER_RUN / SCAN_BLOCK * codec.block_bytes();
         let mut codes = zeros(TABLES, self.first_groups.len() * run_bytes)?;
         let mut scratch = EncodeScratch::default();
         let (mut rows, mut centre) = (Vec::new(), vec![0.0_f32; self.dim]);
@@ -17,7 +17,7 @@ impl Centroids {
             let groups = self.groups_of(run as u32);
             rows.resize(groups.len() * self.dim, 0.0);
             for (group, row) in groups.clone().zip(rows.chunks_exact_mut(self.dim)) {
-                self.shifted(group, row);
+                self.read_centroid(group, row);
             }
             self.read_row(&self.runs, run, &mut centre);
             let used = groups.len().div_ceil(SCAN_BLOCK) * codec.block_bytes();
@@ -27,9 +27,9 @@ impl Centroids {
         Ok(())
     }
 
-    /// Shortens the codes of the centroids as those of the vectors are: a query has one table for both.
+    /// Shortens the codes of the centroids like those of the vectors, because a query has one table for both.
     pub(crate) fn shorten(&mut self, codec: &Codec, shorter: &Codec) -> Result<(), NoMemory> {
-        let blocks = GROUPS_A_RUN / SCAN_BLOCK;
+        let blocks = GROUPS_PER_RUN / SCAN_BLOCK;
         let (long, short) = (blocks * codec.block_bytes(), blocks * shorter.block_bytes());
         let mut codes = zeros(TABLES, self.first_groups.len() * short)?;
         let (mut scratch, mut centre) = (EncodeScratch::default(), vec![0.0_f32; self.dim]);

@@ -1,9 +1,8 @@
-//! The files of the centroids, and the checksums in them.
+//! The files of centroids, and the checksums in them.
 
 use super::spans::spans_of;
-use super::{Centroids, GROUPS_A_RUN, TABLES, behind};
+use super::{Centroids, GROUPS_PER_RUN, TABLES, spread_penalty};
 use crate::error::Unreadable;
-use crate::families::cluster::section::ClusterEntry;
 use crate::format::groups::GroupLayout;
 use crate::format::identity::Identity;
 use crate::query::codes::plain_metric;
@@ -12,31 +11,44 @@ use bathyal_kernels::{Distance, Element, Metric};
 use half::f16;
 use std::sync::OnceLock;
 
+/// Sizes of the file of centroids, as the manifest has them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CentroidFile {
+    /// Number of groups.
+    pub(crate) groups: usize,
+    /// Number of runs.
+    pub(crate) runs: usize,
+    /// Bytes of the file.
+    pub(crate) bytes: u64,
+    /// True if the rows of the groups are in a file of their own.
+    pub(crate) rows_apart: bool,
+}
+
 impl Centroids {
-    /// Notes the checksums of the codes, one a group.
+    /// Sets the checksum of the codes of each group.
     pub(crate) fn set_code_checksums(&mut self, checksums: Vec<u32>) {
         self.code_checksums = checksums;
     }
 
-    /// Checks the blocks of a group that come from a tier.
+    /// Compares the codes of a group that were read from a tier with their checksum.
     ///
     /// # Errors
-    /// A sentence that says what is wrong.
+    /// A sentence with both checksums.
     pub(crate) fn check_codes(&self, identity: Identity, group: u32, blocks: &[u8]) -> Result<(), String> {
         let (stored, found) = (self.code_checksums[group as usize], identity.checksum(blocks));
         if stored == found { Ok(()) } else { Err(format!("checksum {found:08x}, expected {stored:08x}")) }
     }
 
-    /// Notes the checksums of the rows.
-    pub(crate) fn check_rows(&mut self, identity: Identity) {
+    /// Computes and sets the checksums of the rows.
+    pub(crate) fn set_row_checksums(&mut self, identity: Identity) {
         let rows = self.rows().unwrap_or_default().chunks_exact(2 * self.dim);
         self.row_checksums = rows.map(|row| identity.checksum(row)).collect();
     }
 
-    /// Compares the row of a group that comes from a tier with its checksum.
+    /// Compares the row of a group that was read from a tier with its checksum, and checks that it is finite.
     ///
     /// # Errors
-    /// A sentence that says what is wrong.
+    /// A sentence that names the fault.
     pub(crate) fn check_row(&self, identity: Identity, group: u32, row: &[u8]) -> Result<(), String> {
         let (stored, found) = (self.row_checksums[group as usize], identity.checksum(row));
         if stored != found {
@@ -45,16 +57,17 @@ impl Centroids {
         if are_finite(row) { Ok(()) } else { Err("it is not finite".into()) }
     }
 
-    /// Each group with what [`Centroids::check_row`] says of its row; none where there are no checksums.
+    /// Returns each group with the result of [`Centroids::check_row`] for its row; nothing if there are no
+    /// checksums.
     pub(crate) fn checked_rows(&self, identity: Identity) -> impl Iterator<Item = (u32, Result<(), String>)> {
         let rows = self.rows().unwrap_or_default().chunks_exact(2 * self.dim);
         let groups = 0..self.row_checksums.len() as u32;
         groups.zip(rows).map(move |(group, row)| (group, self.check_row(identity, group, row)))
     }
 
-    /// The bytes of `centroids.bin`: mean, unit, runs, first groups, counts, checksums of codes and rows, of
-    /// normalised vectors the squares of the groups' centroids, codes of centroids. [`Centroids::rows`] are
-    /// those of `rows.bin`.
+    /// Returns the bytes of `centroids.bin`: mean, unit, runs, first groups, counts, checksums of codes and
+    /// rows, for normalised vectors the squares of the groups' centroids, and the codes of centroids.
+    /// [`Centroids::rows`] has the bytes of `rows.bin`.
     pub(crate) fn to_bytes(&self, metric: Metric) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.mean.iter().chain([&self.unit]).for_each(|v| bytes.extend(v.to_le_bytes()));
@@ -68,37 +81,39 @@ impl Centroids {
         bytes
     }
 
-    /// Reads what [`Centroids::to_bytes`] wrote; `bytes` have the length that the manifest was checked for.
-    /// Of an index whose rows are among them these are there, too.
+    /// Parses and checks the bytes of [`Centroids::to_bytes`]. In older indexes, they contain the rows of the
+    /// groups as well.
     ///
     /// # Errors
-    /// A sentence when numbers do not agree with each other.
+    /// [`Unreadable::Damaged`] if the numbers do not fit each other or `file`; [`Unreadable::NoMemory`].
     pub(crate) fn from_bytes(
         bytes: &[u8],
-        entry: &ClusterEntry,
+        file: &CentroidFile,
         layout: &GroupLayout,
         metric: Metric,
         vectors: u64,
     ) -> Result<Centroids, Unreadable> {
-        let (groups, runs, dim) = (entry.groups as usize, entry.runs as usize, layout.dim());
-        if bytes.len() as u64 != entry.centroid_bytes(layout, metric) {
-            return Err(format!("{} bytes do not hold {groups} groups of {runs} runs", bytes.len()).into());
+        let CentroidFile { groups, runs, rows_apart, .. } = *file;
+        let dim = layout.dim();
+        if bytes.len() as u64 != file.bytes {
+            return Err(format!("its length does not fit {groups} groups in {runs} runs").into());
         }
-        let apart = entry.rows.is_some();
         let (floats, rest) = bytes.split_at(4 * (dim + 1));
         let mut mean: Vec<f32> = floats.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
         let unit = mean.pop().unwrap_or(0.0);
         let (run_rows, rest) = rest.split_at(2 * dim * runs);
-        let (group_rows, rest) = rest.split_at(if apart { 0 } else { 2 * dim * groups });
-        let of_groups = 2 + usize::from(apart) + usize::from(apart && metric == Metric::Cosine);
-        let (rest, codes) = rest.split_at(4 * (of_groups * groups + runs));
+        let (group_rows, rest) = rest.split_at(if rows_apart { 0 } else { 2 * dim * groups });
+        let numbers_per_group =
+            2 + usize::from(rows_apart) + usize::from(rows_apart && metric == Metric::Cosine);
+        let (rest, codes) = rest.split_at(4 * (numbers_per_group * groups + runs));
         let mut numbers = rest.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b));
         let first_groups = gathered(TABLES, numbers.by_ref().take(runs))?;
         let counts = gathered(TABLES, numbers.by_ref().take(groups))?;
         let code_checksums = gathered(TABLES, numbers.by_ref().take(groups))?;
-        let row_checksums = gathered(TABLES, numbers.by_ref().take(if apart { groups } else { 0 }))?;
-        let behind: Vec<f32> = gathered(TABLES, numbers.map(f32::from_bits).map(behind))?;
-        let finite = mean.iter().chain(&behind).all(|v| v.is_finite()) && unit.is_finite() && unit > 0.0;
+        let row_checksums = gathered(TABLES, numbers.by_ref().take(if rows_apart { groups } else { 0 }))?;
+        let spread_penalties: Vec<f32> = gathered(TABLES, numbers.map(f32::from_bits).map(spread_penalty))?;
+        let finite =
+            mean.iter().chain(&spread_penalties).all(|v| v.is_finite()) && unit.is_finite() && unit > 0.0;
         if !finite || !are_finite(run_rows) || !are_finite(group_rows) {
             return Err("a centroid is not finite".into());
         }
@@ -107,12 +122,12 @@ impl Centroids {
             return Err("the runs do not divide the groups".into());
         }
         let ends = first_groups.iter().skip(1).copied().chain([groups as u32]);
-        if first_groups.iter().zip(ends).any(|(first, end)| end - first > GROUPS_A_RUN as u32) {
-            return Err(format!("a run has more than {GROUPS_A_RUN} groups").into());
+        if first_groups.iter().zip(ends).any(|(first, end)| end - first > GROUPS_PER_RUN as u32) {
+            return Err(format!("a run has more than {GROUPS_PER_RUN} groups").into());
         }
         let sum: u64 = counts.iter().map(|c| u64::from(*c)).sum();
         if counts.iter().any(|c| *c == 0 || *c as usize > layout.group_vectors()) || sum != vectors {
-            return Err(format!("the groups hold {sum} vectors, the manifest says {vectors}").into());
+            return Err(format!("the groups hold {sum} vectors; the manifest has {vectors}").into());
         }
         let copied = |bytes: &[u8]| gathered(TABLES, bytes.iter().copied());
         let plain_metric = plain_metric(metric);
@@ -130,33 +145,33 @@ impl Centroids {
             row_checksums,
             centroid_codes: copied(codes)?,
             distance: Distance::new(Element::F16, plain_metric, dim),
-            behind,
+            spread_penalties,
         };
-        if !apart {
+        if !rows_apart {
             centroids.groups = OnceLock::from(copied(group_rows)?);
             if metric == Metric::Cosine {
-                centroids = centroids.of_unit_vectors()?;
+                centroids = centroids.with_spread_penalties()?;
             }
         }
         Ok(centroids)
     }
 
-    /// Takes the rows of all groups, which were compared with the checksum of their file.
+    /// Sets the rows of all groups. The caller has compared them with the checksum of their file.
     ///
     /// # Errors
-    /// A sentence where they are none.
+    /// A sentence if their number is wrong or one is not finite.
     pub(crate) fn take_rows(&self, rows: Vec<u8>) -> Result<(), String> {
         if rows.len() != 2 * self.dim * self.groups() || !are_finite(&rows) {
             return Err("a centroid is not finite, or is missing".into());
         }
-        // Nobody else sets them.
+        // Only one thread loads the rows, so they are not set yet.
         let _ = self.groups.set(rows);
         Ok(())
     }
 }
 
-/// Whether all of these f16 are finite: many at once, since at a hundred million vectors there are as many of
-/// them.
+/// Returns true if all these f16 are finite. It checks many at once, because a hundred million vectors have
+/// about as many coordinates of centroids.
 fn are_finite(halves: &[u8]) -> bool {
     let largest = |most: u16, bytes: &[u8; 2]| most.max(u16::from_le_bytes(*bytes) & !(1 << 15));
     halves.as_chunks::<2>().0.iter().fold(0, largest) < f16::INFINITY.to_bits()

@@ -1,12 +1,15 @@
-//! The centroids of groups and of runs of groups: how a query finds the groups to scan.
+//! The centroids of groups and of runs of groups, by which a query finds the groups to scan.
 //!
-//! All are kept as f16 around the data's mean, in units of the largest coordinate, so that any data fits.
+//! They are stored as f16, minus the mean of the data and divided by the largest coordinate, so that any data
+//! fits.
 
 mod codes;
 mod file;
 mod navigation;
+pub(crate) mod scope;
 mod spans;
 
+pub(crate) use file::CentroidFile;
 pub(crate) use navigation::Navigation;
 pub(crate) use spans::span_bytes;
 
@@ -18,28 +21,30 @@ use half::f16;
 use spans::spans_of;
 use std::sync::OnceLock;
 
-/// What is said of all this where there is no memory for it.
+/// Name of the centroids in an error about missing memory.
 const TABLES: &str = "the centroids of groups and runs";
 /// Most groups of a run: two blocks of codes.
-pub(crate) const GROUPS_A_RUN: usize = 2 * SCAN_BLOCK;
+pub(crate) const GROUPS_PER_RUN: usize = 2 * SCAN_BLOCK;
 
-/// What the mean square distance of a group's vectors from their centroid counts beside the square distance
-/// of the query from it. With a quarter 16% fewer groups hold 99% of the neighbours of GloVe than with none,
-/// with a half 8%.
+/// Weight of the mean square distance of a group's vectors from their centroid, which is added to the square
+/// distance of the query from the centroid. With a weight of 0.25, 16% fewer groups hold 99% of the
+/// neighbours of GloVe than without; with 0.5, 8% fewer.
 const SPREAD_WEIGHT: f32 = 0.25;
 
-/// Centroids of all groups and runs.
+/// The centroids of all groups and runs.
 #[derive(Debug)]
 pub(crate) struct Centroids {
     dim: usize,
     metric: Metric,
     mean: Vec<f32>,
-    /// What a stored coordinate of 1 stands for.
+    /// The value of a stored coordinate of 1.
     unit: f32,
-    /// Row-major f16; of a store that is elsewhere they may come while searches run.
+    /// The rows of the groups: `groups x dim` f16, row-major. From an object store, they may arrive while
+    /// searches run.
     groups: OnceLock<Vec<u8>>,
+    /// The rows of the runs: `runs x dim` f16, row-major.
     runs: Vec<u8>,
-    /// The means of spans of runs; empty where runs are few.
+    /// The means of spans of consecutive runs; empty if there are few runs.
     spans: Vec<u8>,
     /// The first group of each run.
     first_groups: Vec<u32>,
@@ -47,17 +52,20 @@ pub(crate) struct Centroids {
     counts: Vec<u32>,
     /// CRC-32C of the blocks of codes of each group.
     code_checksums: Vec<u32>,
-    /// The same of each group's row; empty of an index that has its rows where it has the rest.
+    /// CRC-32C of each group's row; empty if the rows are not in a file of their own.
     row_checksums: Vec<u32>,
-    /// The codes of the groups' centroids as residuals to their run's: two blocks a run.
+    /// The codes of the groups' centroids, as residuals to the centroid of their run: two blocks for each
+    /// run.
     centroid_codes: Vec<u8>,
     distance: Distance,
-    /// What a group is behind by, for being spread out; empty where that is not known.
-    behind: Vec<f32>,
+    /// The spread penalty of each group, which is added to its distance; empty if the spread is unknown.
+    spread_penalties: Vec<f32>,
 }
 
 impl Centroids {
-    /// `plain_metric` is L2 or the inner product. `centroids` are `groups x dim`, `first_groups` rise from 0.
+    /// Creates the centroids without codes and checksums. `plain_metric` is L2 or the inner product.
+    /// `centroids` are `groups x dim`, row-major. `first_groups` has the first group of each run, in rising
+    /// order from 0.
     pub(crate) fn new(
         plain_metric: Metric,
         mean: Vec<f32>,
@@ -103,24 +111,16 @@ impl Centroids {
             row_checksums: Vec::new(),
             centroid_codes: Vec::new(),
             distance,
-            behind: Vec::new(),
+            spread_penalties: Vec::new(),
         })
     }
 
-    /// The centroids of all groups, if they are there.
+    /// Returns the rows of all groups, if they have arrived.
     pub(super) fn rows(&self) -> Option<&[u8]> {
         self.groups.get().map(Vec::as_slice)
     }
 
-    /// The row of a group; zeros where it is not there yet, which only those ask for who have waited.
-    fn read_group(&self, group: u32, out: &mut [f32]) {
-        match self.rows() {
-            Some(rows) => self.read_row(rows, group as usize, out),
-            None => out.fill(0.0),
-        }
-    }
-
-    /// The groups of a run.
+    /// Returns the range of the groups of a run.
     fn groups_of(&self, run: u32) -> std::ops::Range<u32> {
         let end = self.first_groups.get(run as usize + 1).copied().unwrap_or(self.counts.len() as u32);
         self.first_groups[run as usize]..end
@@ -133,72 +133,76 @@ impl Centroids {
         }
     }
 
-    /// Says that vectors are normalised, so that a centroid tells how far its group is spread: by as much as
-    /// its own square is below 1.
+    /// Computes the spread penalties of groups of normalised vectors, whose spread is 1 minus the square of
+    /// the centroid.
     ///
-    /// Of two groups at one distance the one that is less spread has more of the nearest neighbours.
-    fn of_unit_vectors(mut self) -> Result<Centroids, NoMemory> {
-        self.behind = gathered(TABLES, self.squares().map(behind))?;
+    /// Of two groups at the same distance, the one with less spread holds more of the nearest neighbours.
+    fn with_spread_penalties(mut self) -> Result<Centroids, NoMemory> {
+        self.spread_penalties = gathered(TABLES, self.squares().map(spread_penalty))?;
         Ok(self)
     }
 
-    /// The square of the length of each group's centroid.
+    /// Returns the square of the length of each group's centroid.
     fn squares(&self) -> impl ExactSizeIterator<Item = f32> {
         let mut centroid = vec![0.0; self.dim];
         (0..self.groups() as u32).map(move |group| {
-            self.read_group(group, &mut centroid);
+            self.read_centroid(group, &mut centroid);
             centroid.iter().zip(&self.mean).map(|(c, m)| (c + m) * (c + m)).sum()
         })
     }
 
-    /// Puts groups back by what their spread costs them.
-    fn put_back(&self, groups: &mut [Neighbor]) {
-        if !self.behind.is_empty() {
-            groups.iter_mut().for_each(|group| group.distance += self.behind[group.id as usize]);
+    /// Adds the spread penalties to the distances of groups.
+    fn add_spread_penalties(&self, groups: &mut [Neighbor]) {
+        if !self.spread_penalties.is_empty() {
+            groups.iter_mut().for_each(|group| group.distance += self.spread_penalties[group.id as usize]);
         }
     }
 
-    /// Makes the distances of groups those to their centroids again.
-    fn put_forward(&self, groups: &mut [Neighbor]) {
-        if !self.behind.is_empty() {
-            groups.iter_mut().for_each(|group| group.distance -= self.behind[group.id as usize]);
+    /// Subtracts the spread penalties, so that distances are those to the centroids again.
+    fn subtract_spread_penalties(&self, groups: &mut [Neighbor]) {
+        if !self.spread_penalties.is_empty() {
+            groups.iter_mut().for_each(|group| group.distance -= self.spread_penalties[group.id as usize]);
         }
     }
 
-    /// Number of groups.
+    /// Returns the number of groups.
     pub(crate) fn groups(&self) -> usize {
         self.counts.len()
     }
 
-    /// Number of runs.
+    /// Returns the number of runs.
     pub(crate) fn runs(&self) -> usize {
         self.first_groups.len()
     }
 
-    /// Number of vectors in a group.
+    /// Returns the number of vectors in a group.
     #[inline]
     pub(crate) fn count(&self, group: u32) -> usize {
         self.counts[group as usize] as usize
     }
 
-    /// The centroid of a group as residuals are measured from it, around the mean: what f16 made of it.
-    pub(crate) fn shifted(&self, group: u32, out: &mut [f32]) {
-        self.read_group(group, out);
+    /// Reads the stored (f16) centroid of a group, minus the mean of the data; residuals are relative to it.
+    /// Writes zeros if the rows have not arrived yet; callers have waited for them.
+    pub(crate) fn read_centroid(&self, group: u32, out: &mut [f32]) {
+        match self.rows() {
+            Some(rows) => self.read_row(rows, group as usize, out),
+            None => out.fill(0.0),
+        }
     }
 
-    /// The mean of the data, which codes are shifted by.
+    /// Returns the mean of the data, which is subtracted before vectors are encoded.
     pub(crate) fn mean(&self) -> &[f32] {
         &self.mean
     }
 
-    /// Whether it is known how far groups are, and not only which is nearer: inner products of vectors of any
-    /// length say no more.
-    pub(crate) fn tells_far(&self) -> bool {
-        self.metric == Metric::L2 || !self.behind.is_empty()
+    /// Returns true if the distances of groups can be compared as ratios. Inner products of vectors of any
+    /// length only order the groups.
+    pub(crate) fn has_distances(&self) -> bool {
+        self.metric == Metric::L2 || !self.spread_penalties.is_empty()
     }
 }
 
-/// What a group of normalised vectors is behind by whose centroid has this square.
-fn behind(square: f32) -> f32 {
+/// Returns the spread penalty of a group of normalised vectors whose centroid has this square.
+fn spread_penalty(square: f32) -> f32 {
     SPREAD_WEIGHT * (1.0 - square).max(0.0)
 }
