@@ -3,10 +3,10 @@
 use super::Index;
 use super::pool::RawQueries;
 use super::vectors::{NOWHERE, go_on};
+use crate::allocate::{try_with_capacity, try_zeros};
 use crate::error::IndexError;
 use crate::query::set::VectorSet;
 use crate::query::{QueryStats, RowSet};
-use crate::room::{room, zeros};
 use bathyal_kernels::{Neighbor, TopK};
 use bathyal_tier::Control;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -133,11 +133,11 @@ impl Index {
         }
         let located = self.located();
         let all = rows.units();
-        let mut units = room("what is read of a set", set.count().min(all) as usize)?;
+        let mut units = try_with_capacity("what is read of a set", set.count().min(all) as usize)?;
         let ordered = rows.unit_of(0).is_some();
         if let Some(positions) = self.opened.positions().filter(|_| !ordered && located.is_none()) {
             // There is no room for where all lie: some at a time are looked up.
-            let mut words: Vec<u64> = zeros("what is read of a set", all.div_ceil(64) as usize)?;
+            let mut words: Vec<u64> = try_zeros("what is read of a set", all.div_ceil(64) as usize)?;
             let mut ids = set.iter();
             loop {
                 let some: Vec<u32> = ids.by_ref().take(LOOKED_UP).collect();
@@ -186,7 +186,7 @@ impl Index {
         let (rows, asked) = (self.opened.rows(), Asked::of(self.opened.rows().set(), queries));
         let noted = rows.unit_of(0).is_none() && self.located().is_none() && self.may_note();
         let vectors = if noted { self.manifest.vectors as usize } else { 0 };
-        let mut located = room("where vectors lie", vectors)?;
+        let mut located = try_with_capacity("where vectors lie", vectors)?;
         located.resize_with(vectors, || AtomicU32::new(NOWHERE));
         let left = set.words().iter().map(|word| AtomicU64::new(*word)).collect();
         let shared = Shared { asked: &asked, k, left, located };

@@ -2,13 +2,13 @@
 
 use super::Index;
 use super::pool::Pool;
+use crate::allocate::{try_with_capacity, try_zeros};
 use crate::error::IndexError;
 use crate::family::rows::Rows;
 use crate::form::Form;
-use crate::form::inserted::HeldRow;
+use crate::form::inserted::IndexRow;
 use crate::query::FAR_LATENCY_NS;
 use crate::query::changes::Changes;
-use crate::room::{room, zeros};
 use bathyal_kernels::Element;
 use bathyal_tier::{Control, Cx, Engine, EngineOptions, Span};
 use std::cell::RefCell;
@@ -53,21 +53,21 @@ struct Wanted {
 
 impl Wanted {
     fn new(form: Form, dim: usize, ids: &[u32]) -> Result<Wanted, IndexError> {
-        let mut wanted = room("the ids that are asked for", ids.len())?;
+        let mut wanted = try_with_capacity("the ids that are asked for", ids.len())?;
         wanted.extend(ids.iter().copied().zip(0..));
         wanted.sort_unstable();
         let bytes = ids.len().saturating_mul(form.given().row_bytes(dim));
         Ok(Wanted {
             form,
-            found: zeros("the ids that are asked for", ids.len())?,
+            found: try_zeros("the ids that are asked for", ids.len())?,
             ids: wanted,
-            answers: zeros("the vectors that are asked for", bytes)?,
+            answers: try_zeros("the vectors that are asked for", bytes)?,
             values: Vec::new(),
         })
     }
 
     /// Takes the vector `id`, if it is wanted.
-    fn take(&mut self, id: u32, row: HeldRow<'_>) {
+    fn take(&mut self, id: u32, row: IndexRow<'_>) {
         let first = self.ids.partition_point(|wanted| wanted.0 < id);
         let same = self.ids[first..].partition_point(|wanted| wanted.0 == id);
         if same == 0 || self.found[first] {
@@ -105,14 +105,14 @@ impl Index {
     /// deadline of `control`.
     pub fn vectors(&self, ids: &[u32], control: Control<'_>) -> Result<StoredVectors, IndexError> {
         self.check_process()?;
-        let form = Form::of(&self.manifest);
+        let form = Form::from_manifest(&self.manifest);
         let form = form.map_err(|reason| IndexError::damaged(&self.directory, "the manifest", reason))?;
         let mut wanted = Wanted::new(form, self.dim(), ids)?;
         let changes = self.changing.as_ref().map(|changing| changing.now());
         let rows = self.opened.rows();
         if self.opened.in_place().is_some() {
             self.walk(&*rows, 0..rows.units(), control, |_, id, row| {
-                wanted.take(id, HeldRow::Stored(row));
+                wanted.take(id, IndexRow::Stored(row));
                 Ok(())
             })?;
             if let Some(id) = wanted.missing().next() {
@@ -155,11 +155,11 @@ impl Index {
         control: Control<'_>,
     ) -> Result<(), IndexError> {
         // Those that were inserted are in memory.
-        let mut places = room("the ids that are asked for", wanted.ids.len())?;
+        let mut places = try_with_capacity("the ids that are asked for", wanted.ids.len())?;
         for at in 0..wanted.ids.len() {
             let id = wanted.ids[at].0;
             if let Some(row) = changes.and_then(|changes| changes.inserted_row(id)) {
-                wanted.take(id, HeldRow::Inserted(row));
+                wanted.take(id, IndexRow::Inserted(row));
                 continue;
             }
             let place = changes.map_or_else(
@@ -173,7 +173,7 @@ impl Index {
         }
         match self.units_of(rows, places, control)? {
             Some(units) => self.walk(rows, units.into_iter(), control, |_, id, row| {
-                wanted.take(id, HeldRow::Stored(row));
+                wanted.take(id, IndexRow::Stored(row));
                 Ok(())
             })?,
             None => self.locate(rows, wanted, control)?,
@@ -232,14 +232,14 @@ impl Index {
     fn locate(&self, rows: &dyn Rows, wanted: &mut Wanted, control: Control<'_>) -> Result<(), IndexError> {
         let vectors = self.manifest.vectors as usize;
         let kept = self.may_locate();
-        let mut units: Vec<u32> = room("where vectors lie", if kept { vectors } else { 0 })?;
+        let mut units: Vec<u32> = try_with_capacity("where vectors lie", if kept { vectors } else { 0 })?;
         units.resize(if kept { vectors } else { 0 }, NOWHERE);
         self.walk(rows, 0..rows.units(), control, |unit, id, row| {
             rows.set().check_id(id, || format!("unit {unit}"))?;
             if let Some(of) = units.get_mut(id as usize) {
                 *of = unit;
             }
-            wanted.take(id, HeldRow::Stored(row));
+            wanted.take(id, IndexRow::Stored(row));
             Ok(())
         })?;
         if kept {

@@ -9,6 +9,7 @@ use super::section::{
 };
 use super::sizes::{self, choose_layout};
 use super::{calibrate, encode, place};
+use crate::allocate::try_zeros;
 use crate::build::journal::require;
 use crate::build::options::{BuildOptions, BuildReport, Builder, Details, FamilyOptions, Job};
 use crate::build::plan::FamilyPlan;
@@ -27,7 +28,6 @@ use crate::partition::journal::MEANS_NAME;
 use crate::partition::pieces::{Ordered, Piece, pieces};
 use crate::partition::staged::{self, Lengths, Placing, Shape, Staged};
 use crate::query::codes::plain_metric;
-use crate::room::zeros;
 use bathyal_kernels::quantize::{Codec, SCAN_BLOCK};
 use serde::{Deserialize, Serialize};
 
@@ -157,7 +157,7 @@ impl Staged for ClusterOptions {
         )?;
         let groups = steps.places.bytes / Places::file_bytes(&shape.layout, 1).max(1);
         let whole = steps.places.bytes == Places::file_bytes(&shape.layout, groups);
-        let fit_codes = !Places::worth(&shape.layout) || (groups == 0) == (steps.codes.bytes == 0);
+        let fit_codes = !Places::are_needed(&shape.layout) || (groups == 0) == (steps.codes.bytes == 0);
         require(whole && fit_codes, "the places do not fit the codes")
     }
 
@@ -279,7 +279,7 @@ fn read_centroids(work: &Work<'_>, journal: &Journal) -> Result<Centroids, Index
     let dim = work.data.dim();
     let (counts, first_groups) = place::group_counts(&pieces(&journal.parts, work.rows), &work.layout);
     let mut file = ReadBack::open(work.directory, MEANS_NAME, journal.means)?;
-    let mut means = zeros("the centroids of all groups", counts.len() * dim)?;
+    let mut means = try_zeros("the centroids of all groups", counts.len() * dim)?;
     let mut sum = vec![0.0_f64; dim];
     let mut bytes = vec![0_u8; dim * 4];
     for (row, count) in means.chunks_exact_mut(dim).zip(&counts) {

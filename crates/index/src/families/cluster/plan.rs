@@ -108,7 +108,7 @@ mod tests {
         // One more byte, because not every kind of code can have exactly the requested length.
         let code_bytes = options.codes().of_groups(dim as usize).1 as u64 + 1;
         let codes = groups * (layout.group_blocks() * SCAN_BLOCK) as u64 * code_bytes;
-        let places = if Places::worth(&layout) { Places::file_bytes(&layout, groups) } else { 0 };
+        let places = if Places::are_needed(&layout) { Places::file_bytes(&layout, groups) } else { 0 };
         // Each row has a checksum.
         let centroids = layout.centroid_bytes(groups, runs, code_bytes) + 4 * groups;
         let data = (count * element.row_bytes(dim as usize) as u64) as f64;

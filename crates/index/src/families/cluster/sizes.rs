@@ -53,7 +53,7 @@ pub(super) fn plan(
         PlannedFile::within(ROWS_NAME, range(&|groups| layout.row_bytes(groups))),
         PlannedFile::exactly(POSITIONS_NAME, positions::file_bytes(count as u64)),
     ];
-    if Places::worth(&layout) {
+    if Places::are_needed(&layout) {
         let places = range(&|groups| Places::file_bytes(&layout, groups));
         files.push(PlannedFile::within(PLACES_NAME, places));
     }

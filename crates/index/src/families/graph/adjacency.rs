@@ -5,8 +5,8 @@
 //! lock.
 
 use super::walk::Links;
+use crate::allocate::try_with_capacity;
 use crate::error::IndexError;
-use crate::room::room;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -42,10 +42,10 @@ impl Adjacency {
     pub(crate) fn new(count: usize, max_degree: u32) -> Result<Adjacency, IndexError> {
         let capacity = capacity(max_degree);
         let word_count = count.saturating_mul(capacity + 1);
-        let mut words = room("the links of a graph", word_count)?;
+        let mut words = try_with_capacity("the links of a graph", word_count)?;
         bathyal_tier::advise_huge_pages(&mut words);
         words.resize_with(word_count, || AtomicU32::new(0));
-        let mut locks = room("the locks of a graph", count)?;
+        let mut locks = try_with_capacity("the locks of a graph", count)?;
         locks.resize_with(count, || AtomicBool::new(false));
         Ok(Adjacency { words, locks, capacity })
     }

@@ -101,7 +101,7 @@ fn build(job: Job<'_>, graph_options: &GraphOptions) -> Result<BuildReport, Inde
     let (layout, directory) = ((), draft.as_ref());
     let work =
         Work { data, options, own: graph_options, layout, identity, rows, threads, directory, progress };
-    let built = if work.whole() {
+    let built = if work.placed_at_once() {
         progress.stage("loading vectors", data.count() as u64);
         let space = Space::load(data, options.metric, threads, progress)?;
         stages.end("load");

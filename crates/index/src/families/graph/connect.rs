@@ -4,9 +4,9 @@
 use super::repair::degree_too_small;
 use super::slots::Slots;
 use super::work::Work;
+use crate::allocate::try_with_capacity;
 use crate::error::IndexError;
 use crate::format::walk::Marks;
-use crate::room::room;
 
 /// Parent of a vector that has not been reached.
 const UNREACHED: u32 = u32::MAX;
@@ -57,7 +57,7 @@ impl ReachedTree {
             let mut reader = slots.reader();
             for id in 0..self.parent.len() {
                 if id % CHECK_EVERY == 0 {
-                    work.go_on()?;
+                    work.check_cancelled()?;
                     work.progress.advance(self.reached as u64);
                 }
                 reader.next(&mut list)?;
@@ -107,7 +107,7 @@ impl ReachedTree {
             if self.is_reached(id) || absent.binary_search(&id).is_ok() {
                 continue;
             }
-            work.go_on()?;
+            work.check_cancelled()?;
             for anchor in slots.get(id)? {
                 if self.is_reached(anchor) && self.attach(slots, anchor, id)? {
                     self.follow_from(slots, id)?;
@@ -132,7 +132,7 @@ impl ReachedTree {
         let Some(unreached) = unreached else { return Ok(false) };
         for anchor in all {
             if anchor % 64 == 0 {
-                work.go_on()?;
+                work.check_cancelled()?;
             }
             if self.is_reached(anchor) && self.attach(slots, anchor, unreached)? {
                 return Ok(true);
@@ -154,7 +154,7 @@ pub(super) fn connect(
 ) -> Result<(), IndexError> {
     let count = work.data.count();
     work.progress.stage("connecting", count as u64);
-    let mut parent = room("the tree of reached vectors", count)?;
+    let mut parent = try_with_capacity("the tree of reached vectors", count)?;
     parent.resize(count, UNREACHED);
     let mut tree = ReachedTree { parent, followed: Marks::new(count as u64)?, reached: 0, to_follow: 0 };
     tree.reach(entry, entry);

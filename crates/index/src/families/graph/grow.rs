@@ -5,10 +5,10 @@ use super::adjacency::Adjacency;
 use super::insert::Inserter;
 use super::options::GraphOptions;
 use super::repair;
+use crate::allocate::try_with_capacity;
 use crate::error::{IndexError, NoMemory};
 use crate::partition::placement::Placement;
 use crate::partition::space::Space;
-use crate::room::room;
 use bathyal_vectors::progress::Progress;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -80,7 +80,7 @@ impl Growth<'_> {
     /// Returns the vectors of `near` in [`SWEEPS`] sweeps. Each keeps the order of `near`, except the first,
     /// which is shuffled.
     pub(super) fn split_into_sweeps(&self, near: &[u32]) -> Result<Vec<u32>, IndexError> {
-        let mut sweeps = room("the order of insertion", near.len())?;
+        let mut sweeps = try_with_capacity("the order of insertion", near.len())?;
         for first in 0..SWEEPS {
             sweeps.extend(near.iter().skip(first).step_by(SWEEPS));
             if first == 0 {

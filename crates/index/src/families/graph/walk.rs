@@ -1,9 +1,9 @@
 //! The greedy walk through a graph in memory (DiskANN, algorithm 1), for builds and for searches of
 //! centroids.
 
+use crate::allocate::try_zeros;
 use crate::error::NoMemory;
 use crate::query::visited::VisitedSet;
-use crate::room::zeros;
 use bathyal_kernels::{CandidateList, Neighbor};
 
 /// Vectors that are scored at once by [`Walk::look_at_all`].
@@ -56,7 +56,7 @@ pub(crate) struct VisitedBytes {
 impl VisitedBytes {
     /// Creates the bytes for ids below `count`.
     pub(crate) fn new(count: usize) -> Result<VisitedBytes, NoMemory> {
-        Ok(VisitedBytes { walks: zeros("the visited vectors of a walk", count)?, current_walk: 0 })
+        Ok(VisitedBytes { walks: try_zeros("the visited vectors of a walk", count)?, current_walk: 0 })
     }
 }
 

@@ -1,8 +1,8 @@
 //! The codes of the groups' centroids, by which a query ranks groups.
 
 use super::{Centroids, GROUPS_PER_RUN, TABLES};
+use crate::allocate::try_zeros;
 use crate::error::NoMemory;
-use crate::room::zeros;
 use bathyal_kernels::quantize::{Codec, EncodeScratch, SCAN_BLOCK};
 
 impl Centroids {
@@ -10,7 +10,7 @@ impl Centroids {
     /// adapt to the scale of their input.
     pub(crate) fn encode(&mut self, codec: &Codec) -> Result<(), NoMemory> {
         let run_bytes = GROUPS_PER_RUN / SCAN_BLOCK * codec.block_bytes();
-        let mut codes = zeros(TABLES, self.first_groups.len() * run_bytes)?;
+        let mut codes = try_zeros(TABLES, self.first_groups.len() * run_bytes)?;
         let mut scratch = EncodeScratch::default();
         let (mut rows, mut centre) = (Vec::new(), vec![0.0_f32; self.dim]);
         for (run, blocks) in codes.chunks_exact_mut(run_bytes).enumerate() {
@@ -31,7 +31,7 @@ impl Centroids {
     pub(crate) fn shorten(&mut self, codec: &Codec, shorter: &Codec) -> Result<(), NoMemory> {
         let blocks = GROUPS_PER_RUN / SCAN_BLOCK;
         let (long, short) = (blocks * codec.block_bytes(), blocks * shorter.block_bytes());
-        let mut codes = zeros(TABLES, self.first_groups.len() * short)?;
+        let mut codes = try_zeros(TABLES, self.first_groups.len() * short)?;
         let (mut scratch, mut centre) = (EncodeScratch::default(), vec![0.0_f32; self.dim]);
         for (run, out) in codes.chunks_exact_mut(short).enumerate() {
             let groups = self.groups_of(run as u32).len();

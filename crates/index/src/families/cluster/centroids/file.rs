@@ -2,11 +2,11 @@
 
 use super::spans::spans_of;
 use super::{Centroids, GROUPS_PER_RUN, TABLES, spread_penalty};
+use crate::allocate::try_collect;
 use crate::error::Unreadable;
 use crate::format::groups::GroupLayout;
 use crate::format::identity::Identity;
 use crate::query::codes::plain_metric;
-use crate::room::gathered;
 use bathyal_kernels::{Distance, Element, Metric};
 use half::f16;
 use std::sync::OnceLock;
@@ -107,11 +107,12 @@ impl Centroids {
             2 + usize::from(rows_apart) + usize::from(rows_apart && metric == Metric::Cosine);
         let (rest, codes) = rest.split_at(4 * (numbers_per_group * groups + runs));
         let mut numbers = rest.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b));
-        let first_groups = gathered(TABLES, numbers.by_ref().take(runs))?;
-        let counts = gathered(TABLES, numbers.by_ref().take(groups))?;
-        let code_checksums = gathered(TABLES, numbers.by_ref().take(groups))?;
-        let row_checksums = gathered(TABLES, numbers.by_ref().take(if rows_apart { groups } else { 0 }))?;
-        let spread_penalties: Vec<f32> = gathered(TABLES, numbers.map(f32::from_bits).map(spread_penalty))?;
+        let first_groups = try_collect(TABLES, numbers.by_ref().take(runs))?;
+        let counts = try_collect(TABLES, numbers.by_ref().take(groups))?;
+        let code_checksums = try_collect(TABLES, numbers.by_ref().take(groups))?;
+        let row_checksums = try_collect(TABLES, numbers.by_ref().take(if rows_apart { groups } else { 0 }))?;
+        let spread_penalties: Vec<f32> =
+            try_collect(TABLES, numbers.map(f32::from_bits).map(spread_penalty))?;
         let finite =
             mean.iter().chain(&spread_penalties).all(|v| v.is_finite()) && unit.is_finite() && unit > 0.0;
         if !finite || !are_finite(run_rows) || !are_finite(group_rows) {
@@ -129,7 +130,7 @@ impl Centroids {
         if counts.iter().any(|c| *c == 0 || *c as usize > layout.group_vectors()) || sum != vectors {
             return Err(format!("the groups hold {sum} vectors; the manifest has {vectors}").into());
         }
-        let copied = |bytes: &[u8]| gathered(TABLES, bytes.iter().copied());
+        let copied = |bytes: &[u8]| try_collect(TABLES, bytes.iter().copied());
         let plain_metric = plain_metric(metric);
         let mut centroids = Centroids {
             dim,

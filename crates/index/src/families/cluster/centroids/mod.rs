@@ -13,8 +13,8 @@ pub(crate) use file::CentroidFile;
 pub(crate) use navigation::Navigation;
 pub(crate) use spans::span_bytes;
 
+use crate::allocate::{try_collect, try_with_capacity, try_zeros};
 use crate::error::NoMemory;
-use crate::room::{gathered, room, zeros};
 use bathyal_kernels::quantize::SCAN_BLOCK;
 use bathyal_kernels::{Distance, Element, Metric, Neighbor};
 use half::f16;
@@ -81,13 +81,13 @@ impl Centroids {
         let largest = shifted.iter().fold(0.0_f32, |a, v| a.max(v.abs()));
         let unit = if largest > 0.0 { largest } else { 1.0 };
         let half = |rows: &[f32]| {
-            let mut bytes = room(TABLES, 2 * rows.len())?;
+            let mut bytes = try_with_capacity(TABLES, 2 * rows.len())?;
             rows.iter().for_each(|v| bytes.extend(f16::from_f32(v / unit).to_le_bytes()));
             Ok(bytes)
         };
         let groups = half(&shifted)?;
         let ends = first_groups.iter().skip(1).copied().chain([counts.len() as u32]);
-        let mut means = zeros(TABLES, first_groups.len() * dim)?;
+        let mut means = try_zeros(TABLES, first_groups.len() * dim)?;
         for ((first, end), run) in first_groups.iter().zip(ends).zip(means.chunks_exact_mut(dim)) {
             for row in shifted[*first as usize * dim..end as usize * dim].chunks_exact(dim) {
                 run.iter_mut().zip(row).for_each(|(m, v)| *m += v / (end - first) as f32);
@@ -95,7 +95,7 @@ impl Centroids {
         }
         let runs = half(&means)?;
         let distance = Distance::new(Element::F16, plain_metric, dim);
-        let code_checksums = zeros(TABLES, counts.len())?;
+        let code_checksums = try_zeros(TABLES, counts.len())?;
         let spans = spans_of(&runs, dim)?;
         Ok(Centroids {
             dim,
@@ -138,7 +138,7 @@ impl Centroids {
     ///
     /// Of two groups at the same distance, the one with less spread holds more of the nearest neighbours.
     fn with_spread_penalties(mut self) -> Result<Centroids, NoMemory> {
-        self.spread_penalties = gathered(TABLES, self.squares().map(spread_penalty))?;
+        self.spread_penalties = try_collect(TABLES, self.squares().map(spread_penalty))?;
         Ok(self)
     }
 

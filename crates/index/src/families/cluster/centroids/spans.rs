@@ -1,8 +1,8 @@
 //! Spans of consecutive runs. If there are many runs, a query first compares the means of spans.
 
 use super::TABLES;
+use crate::allocate::try_with_capacity;
 use crate::error::NoMemory;
-use crate::room::room;
 use half::f16;
 
 /// Most runs that are all compared with a query.
@@ -13,7 +13,7 @@ pub(super) const RUNS_PER_SPAN: usize = 64;
 /// Returns the means of spans of `runs` (rows of `dim` f16), as rows of f16. The result is empty for up to
 /// [`MAX_RUNS`] runs.
 pub(super) fn spans_of(runs: &[u8], dim: usize) -> Result<Vec<u8>, NoMemory> {
-    let mut spans = room(TABLES, span_bytes(runs.len() / (2 * dim), dim) as usize)?;
+    let mut spans = try_with_capacity(TABLES, span_bytes(runs.len() / (2 * dim), dim) as usize)?;
     if spans.capacity() == 0 {
         return Ok(spans);
     }
