@@ -55,7 +55,6 @@ const IN_PYTHON: &[(&str, &str)] = &[
     ("--code-bytes", "code_bytes"),
     ("--in-flight", "in_flight"),
     ("lower -k or", "lower k or"),
-    ("`bathyal convert-layout` makes it", "bathyal.convert_layout() makes it"),
     (
         "run `bathyal collection verify` to see what else is, and restore the collection from a copy, or \
          save what is whole with `bathyal collection repair`",

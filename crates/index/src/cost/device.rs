@@ -90,10 +90,10 @@ mod tests {
     #[test]
     fn measured_values_are_used_and_missing_ones_are_assumed() {
         let measured = TierProfile { issue_ns: 150, ..device(2_800, 25.0, 64, 1e8) };
-        let device = Device::of(&measured);
-        let times = (device.latency_ns, device.issue_ns, device.read_ns, device.byte_ns);
+        let first = Device::of(&measured);
+        let times = (first.latency_ns, first.issue_ns, first.read_ns, first.byte_ns);
         assert_eq!(times, (2800.0, 150.0, 10.0, 0.04));
-        assert_eq!(device.bytes_a_read(), 4000.0);
+        assert_eq!(first.bytes_a_read(), 4000.0);
         let memory = Device::of(&device(0, 0.0, 64, 0.0));
         assert_eq!((memory.latency_ns, memory.bytes_a_read()), (MEMORY_LATENCY_NS, 1024.0));
         let disk = Device::of(&TierProfile { addressable: false, ..device(0, 0.0, 512, 0.0) });

@@ -122,8 +122,8 @@ fn what_cannot_be_converted_is_said_and_nothing_is_left() {
     };
     assert!(refused(&padded, GraphLayoutChoice::Padded).contains("already"));
     assert!(refused(&padded, GraphLayoutChoice::PageLocal).contains("build the index again"));
-    assert!(refused(&paged, GraphLayoutChoice::Csr).contains("graph of pages"));
-    assert!(refused(&cluster, GraphLayoutChoice::Csr).contains("no graph"));
+    assert!(refused(&paged, GraphLayoutChoice::Csr).contains("links of pages"));
+    assert!(refused(&cluster, GraphLayoutChoice::Csr).contains("not a graph"));
     let kept = convert_layout(&padded, &paged, GraphLayoutChoice::Csr, 1, &Silent);
     assert!(matches!(kept, Err(IndexError::Exists { .. })));
     assert!(convert_layout(dir.path().join("nowhere"), &out, GraphLayoutChoice::Csr, 1, &Silent).is_err());

@@ -1,12 +1,13 @@
-//! Building a cluster index, in stages that a killed build continues from: parts, pages, codes, calibration.
+//! Builds a cluster index in stages: parts, pages, codes, calibration. A killed build continues after the
+//! last finished stage.
 
-use super::centroids::{Centroids, GROUPS_A_RUN};
+use super::centroids::{Centroids, GROUPS_PER_RUN};
 use super::options::ClusterOptions;
 use super::plan::Plan;
 use super::section::{
     CENTROIDS_NAME, CODEC_NAME, CODES_NAME, ClusterEntry, NAME, PLACES_NAME, ROWS_NAME, STRIPED, VECTORS_NAME,
 };
-use super::sizes::{self, layout_of};
+use super::sizes::{self, choose_layout};
 use super::{calibrate, encode, place};
 use crate::allocate::try_zeros;
 use crate::build::journal::require;
@@ -30,7 +31,7 @@ use crate::query::codes::plain_metric;
 use bathyal_kernels::quantize::{Codec, SCAN_BLOCK};
 use serde::{Deserialize, Serialize};
 
-/// What all stages of a build read.
+/// Input of all stages of a build.
 pub(crate) type Work<'a> = partition::Work<'a, GroupLayout, ClusterOptions>;
 
 impl From<ClusterOptions> for FamilyOptions {
@@ -57,7 +58,7 @@ impl Builder for ClusterOptions {
     }
 
     fn planned_memory(&self, data: &Source<'_>, options: &BuildOptions) -> u64 {
-        layout_of(data, self).map_or(0, |layout| Plan::new(data, self, options, &layout).planned)
+        choose_layout(data, self).map_or(0, |layout| Plan::new(data, self, options, &layout).planned)
     }
 
     fn plan(&self, data: &Source<'_>, options: &BuildOptions) -> Result<FamilyPlan, IndexError> {
@@ -81,13 +82,13 @@ impl Builder for ClusterOptions {
     }
 }
 
-/// What comes after the vectors are placed.
+/// The finished steps after the vectors are placed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Steps {
     /// The file of the codec, once it is trained.
     pub(crate) trained: Option<FileEntry>,
     pub(crate) codes: Written,
-    /// What is known of the places of the groups that have codes.
+    /// The file of the places of the groups that have codes.
     pub(crate) places: Written,
 }
 
@@ -100,16 +101,16 @@ impl Staged for ClusterOptions {
     const STEPS_VERSION: u32 = 6;
 
     fn rows(&self, data: &Source<'_>, options: &BuildOptions) -> Result<usize, IndexError> {
-        Ok(Plan::new(data, self, options, &layout_of(data, self)?).rows)
+        Ok(Plan::new(data, self, options, &choose_layout(data, self)?).rows)
     }
 
     fn layout(&self, data: &Source<'_>, identity: Identity) -> Result<GroupLayout, IndexError> {
-        Ok(layout_of(data, self)?.identified(identity))
+        Ok(choose_layout(data, self)?.identified(identity))
     }
 
     fn placing(layout: &GroupLayout) -> Placing {
         let group = layout.group_vectors();
-        let units = vec![layout.page_vectors(), group, GROUPS_A_RUN * group];
+        let units = vec![layout.page_vectors(), group, GROUPS_PER_RUN * group];
         Placing { vectors_name: VECTORS_NAME, units, unit: group }
     }
 
@@ -145,16 +146,19 @@ impl Staged for ClusterOptions {
         let name = steps.trained.as_ref().map(|file| file.name.as_str());
         require(
             name.is_none_or(|name| all_placed && name == CODEC_NAME),
-            "the codec came before the vectors",
+            "the codec was trained before all vectors were placed",
         )?;
-        // A code has 32 lanes a block and a byte at least.
-        let blocks = (shape.layout.group_blocks() * SCAN_BLOCK) as u64;
-        let odd = !steps.codes.bytes.is_multiple_of(if pieces.is_empty() { 1 } else { blocks });
-        require(steps.codes.bytes == 0 || name.is_some() && !odd, "odd codes")?;
+        // The codes of a group have a multiple of these bytes: a block has 32 codes of at least a byte.
+        let group_unit = (shape.layout.group_blocks() * SCAN_BLOCK) as u64;
+        let whole_groups = steps.codes.bytes.is_multiple_of(if pieces.is_empty() { 1 } else { group_unit });
+        require(
+            steps.codes.bytes == 0 || name.is_some() && whole_groups,
+            "the codes have no codec or do not fill groups",
+        )?;
         let groups = steps.places.bytes / Places::file_bytes(&shape.layout, 1).max(1);
-        let known = steps.places.bytes == Places::file_bytes(&shape.layout, groups);
-        let as_coded = !Places::are_needed(&shape.layout) || (groups == 0) == (steps.codes.bytes == 0);
-        require(known && as_coded, "the places are not those of the codes")
+        let whole = steps.places.bytes == Places::file_bytes(&shape.layout, groups);
+        let fit_codes = !Places::are_needed(&shape.layout) || (groups == 0) == (steps.codes.bytes == 0);
+        require(whole && fit_codes, "the places do not fit the codes")
     }
 
     fn rest(
@@ -167,10 +171,10 @@ impl Staged for ClusterOptions {
         let training = steps.trained.is_none().then_some(("training codes", 1.0));
         let vectors = data.count() as f64;
         let code_bytes = self.codes().of_groups(data.dim()).1 as f64;
-        let coded = (steps.codes.bytes as f64 / (vectors * code_bytes)).min(1.0);
-        // What is compared with all vectors grows with them, and so do the memory and the codes that queries scan; what else is
-        // done for a thousand queries does not.
-        let (encoding, calibrating) = (0.7 * values * (1.0 - coded), 4.0 + 0.5 * values);
+        let encoded = (steps.codes.bytes as f64 / (vectors * code_bytes)).min(1.0);
+        // The codes that the thousand queries of a calibration scan grow with the number of vectors; its
+        // other work does not.
+        let (encoding, calibrating) = (0.7 * values * (1.0 - encoded), 4.0 + 0.5 * values);
         let rest = [("encoding", encoding), ("exact neighbours", 0.7 * values), ("calibrating", calibrating)];
         training.into_iter().chain(rest).collect()
     }
@@ -181,7 +185,7 @@ impl Staged for ClusterOptions {
         journal: &mut Journal,
         stages: &mut Stages,
     ) -> Result<Manifest, IndexError> {
-        let mut section = code(work, intake, journal, stages)?;
+        let mut section = encode_all(work, intake, journal, stages)?;
         let mut manifest = least_manifest(work.data, work.options, work.identity);
         manifest.set_structure(&section, section.files())?;
         calibrate::calibrate(work, &manifest, &mut section, journal.order)?;
@@ -196,8 +200,9 @@ impl Staged for ClusterOptions {
     }
 }
 
-/// Makes centroids and codes of the pages that were written; what the manifest will say of all is returned.
-fn code(
+/// Makes centroids and codes from the written pages. Returns the entry of the manifest, without a
+/// calibration.
+fn encode_all(
     work: &Work<'_>,
     intake: &Intake,
     journal: &mut Journal,
@@ -205,7 +210,7 @@ fn code(
 ) -> Result<ClusterEntry, IndexError> {
     let layout = work.layout;
     let vectors_file = place::finish(work, journal)?;
-    let mut centroids = centroids(work, journal)?;
+    let mut centroids = read_centroids(work, journal)?;
     let (codec, codec_file) = train(work, intake, &centroids, journal, stages)?;
     let encoded = encode::write(work, intake, &centroids, &codec, journal, stages)?;
     journal.own.codes = encoded.codes.written();
@@ -213,14 +218,14 @@ fn code(
     journal.write(work.directory, stages)?;
     centroids.set_code_checksums(encoded.checksums);
     centroids.encode(&codec)?;
-    centroids.check_rows(work.identity);
-    let written = |name, bytes: &[u8]| {
+    centroids.set_row_checksums(work.identity);
+    let write_file = |name, bytes: &[u8]| {
         let mut file = Appender::create(work.directory, name)?;
         file.append(bytes)?;
         file.finish()
     };
-    let centroids_file = written(CENTROIDS_NAME, &centroids.to_bytes(work.options.metric))?;
-    let rows_file = written(ROWS_NAME, centroids.rows().unwrap_or_default())?;
+    let centroids_file = write_file(CENTROIDS_NAME, &centroids.to_bytes(work.options.metric))?;
+    let rows_file = write_file(ROWS_NAME, centroids.rows().unwrap_or_default())?;
     let positions = place::write_positions(work, journal)?;
     stages.end("codes");
     let codes = CodesEntry {
@@ -247,7 +252,7 @@ fn code(
     })
 }
 
-/// Trains the codec, or reads the one that an earlier process trained.
+/// Trains the codec, or reads the one that an earlier process has trained.
 fn train(
     work: &Work<'_>,
     intake: &Intake,
@@ -268,10 +273,11 @@ fn train(
     Ok((codec, file))
 }
 
-/// The centroids of groups and runs, from the means that were written with the pages.
-fn centroids(work: &Work<'_>, journal: &Journal) -> Result<Centroids, IndexError> {
+/// Reads the means of the groups that were written with the pages, and makes the centroids of groups and
+/// runs.
+fn read_centroids(work: &Work<'_>, journal: &Journal) -> Result<Centroids, IndexError> {
     let dim = work.data.dim();
-    let (counts, first_groups) = place::groups(&pieces(&journal.parts, work.rows), &work.layout);
+    let (counts, first_groups) = place::group_counts(&pieces(&journal.parts, work.rows), &work.layout);
     let mut file = ReadBack::open(work.directory, MEANS_NAME, journal.means)?;
     let mut means = try_zeros("the centroids of all groups", counts.len() * dim)?;
     let mut sum = vec![0.0_f64; dim];

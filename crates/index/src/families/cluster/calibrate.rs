@@ -1,13 +1,14 @@
-//! Calibration: what recall every pair of probes and candidate list reaches on this very index.
+//! Calibration: measures the recall of every pair of probes and candidate list on this index.
 //!
-//! A scan says which pages each length of the candidate list would read, so one scan a query and number of probes
-//! measures all lists at once, and no page is read; and it measures them twice, for tiers that read whole pages and for
-//! memory, where candidates are read alone. Vectors of the data stand in for queries, each absent from its
-//! own answer; unlike a graph's, the groups hardly know a single vector of theirs.
+//! A scan gives the pages that each length of the candidate list would read. So one scan for each query and
+//! number of probes measures all lists at once, without reading pages. It measures both kinds of searches: on
+//! tiers that read whole pages, and in memory, where candidates are read alone. Vectors of the data serve as
+//! queries, and each is left out of its own answer. They need not be held out of the index, as for a graph,
+//! because one vector hardly changes a group.
 
 use super::build::Work;
+use super::centroids::scope::{self, DistanceRatioCounts, Pruned};
 use super::open::load_for_scan;
-use super::scope::{self, Farness, Pruned};
 use super::search::{Cluster, Scratch};
 use super::section::{ClusterEntry, ShorterCodes};
 use super::shorter;
@@ -22,48 +23,51 @@ use crate::query::{SearchMode, SearchParams};
 use bathyal_kernels::Neighbor;
 use std::collections::{HashMap, HashSet};
 
-/// Numbers of groups that are tried.
-const PROBES: [u32; 20] =
+/// Numbers of groups that are measured.
+const MEASURED_PROBES: [u32; 20] =
     [8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12_288];
-/// Lengths of the candidate list that are recorded.
-const LISTS: [u32; 30] = [
+/// Lengths of the candidate list that are measured.
+const MEASURED_LISTS: [u32; 30] = [
     1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 20, 23, 26, 30, 35, 40, 50, 60, 80, 100, 130, 160, 200, 260, 320,
     400, 600, 800, 1200,
 ];
-/// From this recall on, by the codes themselves, no more groups are measured with shorter ones.
+/// Recall of the full codes up to which numbers of probes are measured with shorter codes.
 const SHORTER_RECALL: f32 = 0.996;
-/// Of many queries so few as one in this number are asked with shorter codes.
-const SHORTER_QUERIES: usize = 2;
-/// So many queries are many.
+/// With shorter codes, one in `SHORTER_QUERY_STEP` queries is measured if there are [`MANY_QUERIES`] or more.
+const SHORTER_QUERY_STEP: usize = 2;
+/// Number of queries from which on only some are measured with shorter codes.
 const MANY_QUERIES: usize = 500;
-/// Words of bits that say which pages a query looks for: 40 bits for each page, where a hundred neighbours are on one each.
+/// Words of the bit set of a query's pages. With a hundred neighbours on a page each, there are 40 bits for
+/// each page.
 const PAGE_WORDS: usize = 64;
 
-/// How often a length of the list first contained a true neighbour.
-struct Histogram {
-    /// Its page. For each k: counts by list length, and those never found at the end.
-    first_found: Vec<Vec<u32>>,
-    /// The neighbour itself.
-    first_named: Vec<Vec<u32>>,
+/// Counts of true neighbours by the shortest candidate list that finds them.
+struct ListHistogram {
+    /// For each k: neighbours by the rank of the best candidate on their page. The last count is of those not
+    /// found.
+    by_page_rank: Vec<Vec<u32>>,
+    /// For each k: neighbours by their own rank. The last count is of those not found.
+    by_own_rank: Vec<Vec<u32>>,
 }
 
-impl Histogram {
-    fn empty(k: &[u32]) -> Histogram {
-        let longest = LISTS.last().copied().unwrap_or(1) as usize;
-        let first_found: Vec<Vec<u32>> = k.iter().map(|_| vec![0; longest + 1]).collect();
-        Histogram { first_named: first_found.clone(), first_found }
+impl ListHistogram {
+    fn empty(k: &[u32]) -> ListHistogram {
+        let longest = MEASURED_LISTS.last().copied().unwrap_or(1) as usize;
+        let by_page_rank: Vec<Vec<u32>> = k.iter().map(|_| vec![0; longest + 1]).collect();
+        ListHistogram { by_own_rank: by_page_rank.clone(), by_page_rank }
     }
 
-    fn add(&mut self, other: &Histogram) {
-        let others = other.first_found.iter().chain(&other.first_named);
-        for (sum, part) in self.first_found.iter_mut().chain(&mut self.first_named).zip(others) {
+    fn add(&mut self, other: &ListHistogram) {
+        let others = other.by_page_rank.iter().chain(&other.by_own_rank);
+        for (sum, part) in self.by_page_rank.iter_mut().chain(&mut self.by_own_rank).zip(others) {
             sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
         }
     }
 }
 
-/// Measures the index of `work`, whose manifest has not been written yet, and notes in its section what was found: where
-/// pages are read, where candidates are read alone, where queries stop, and what shorter codes would reach.
+/// Measures the index of `work`, whose manifest has not been written yet. Sets in `entry` the curves of
+/// searches that read pages, of searches that read candidates alone, and of shorter codes, and the prunes.
+/// `order` is the file of ids by place.
 pub(crate) fn calibrate(
     work: &Work<'_>,
     manifest: &Manifest,
@@ -74,37 +78,42 @@ pub(crate) fn calibrate(
         return Ok(());
     };
     let own = trial.own.iter().flatten();
-    let places = places(work, order, trial.truth.iter().chain(own).copied().collect())?;
+    let places = find_places(work, order, trial.truth.iter().chain(own).copied().collect())?;
     let code_bytes = entry.codes.code_bytes;
     let cluster = load_for_scan(work.directory, manifest, entry.clone(), code_bytes, work.progress)?;
-    let measured = Measured { cluster: &cluster, trial: &trial, places: &places, every: 1 };
-    let mut found = Found { pages: trial.curves(), lone: trial.curves() };
+    let measurement = Measurement { cluster: &cluster, trial: &trial, places: &places, query_step: 1 };
+    let mut measured = MeasuredCurves { pages: trial.curves(), lone: trial.curves() };
     let mut prunes: Vec<Pruned> = Vec::new();
-    climb(&PROBES, cluster.centroids.groups() as u32, work.progress, |probes| {
-        prunes.extend(measured.pruned(work, probes)?);
-        measured.add(work, probes, scope::prune_of(&prunes, probes as usize), &mut found)
+    climb(&MEASURED_PROBES, cluster.centroids.groups() as u32, work.progress, |probes| {
+        prunes.extend(measurement.find_prune(work, probes)?);
+        measurement.add(work, probes, scope::prune_of(&prunes, probes as usize), &mut measured)
     })?;
     entry.prunes = prunes;
-    let (curves, lone_curves) = found.settle();
+    let (curves, lone_curves) = measured.without_empty_curves();
     (entry.calibration, entry.lone_curves) = (trial.calibration(curves), lone_curves);
     let lengths = shorter::lengths(code_bytes).into_iter();
     let lengths: Vec<u32> = lengths.filter(|n| shorter::codec(&cluster.codec, *n).is_ok()).collect();
     drop(cluster);
-    let ladder = shorter_ladder(&entry.calibration.curves);
-    if lengths.is_empty() || ladder.is_empty() {
+    let shorter_probes = probes_for_shorter_codes(&entry.calibration.curves);
+    if lengths.is_empty() || shorter_probes.is_empty() {
         return Ok(());
     }
-    work.progress.stage("calibrating shorter codes", (lengths.len() * ladder.len()) as u64);
+    work.progress.stage("calibrating shorter codes", (lengths.len() * shorter_probes.len()) as u64);
     for (at, code_bytes) in lengths.into_iter().enumerate() {
         let cluster = load_for_scan(work.directory, manifest, entry.clone(), code_bytes, work.progress)?;
-        let every = if trial.queries.count() < MANY_QUERIES { 1 } else { SHORTER_QUERIES };
-        let measured = Measured { cluster: &cluster, trial: &trial, places: &places, every };
-        let mut found = Found { pages: trial.curves(), lone: trial.curves() };
-        for (step, probes) in ladder.iter().enumerate() {
-            measured.add(work, *probes, scope::prune_of(&entry.prunes, *probes as usize), &mut found)?;
-            work.progress.advance((at * ladder.len() + step + 1) as u64);
+        let query_step = if trial.queries.count() < MANY_QUERIES { 1 } else { SHORTER_QUERY_STEP };
+        let measurement = Measurement { cluster: &cluster, trial: &trial, places: &places, query_step };
+        let mut measured = MeasuredCurves { pages: trial.curves(), lone: trial.curves() };
+        for (step, probes) in shorter_probes.iter().enumerate() {
+            measurement.add(
+                work,
+                *probes,
+                scope::prune_of(&entry.prunes, *probes as usize),
+                &mut measured,
+            )?;
+            work.progress.advance((at * shorter_probes.len() + step + 1) as u64);
         }
-        let (curves, _) = found.settle();
+        let (curves, _) = measured.without_empty_curves();
         if !curves.is_empty() {
             entry.shorter.push(ShorterCodes { code_bytes, curves });
         }
@@ -112,37 +121,44 @@ pub(crate) fn calibrate(
     Ok(())
 }
 
-/// The numbers of groups that shorter codes are measured with: every second of those that the codes themselves, whose `curves`
-/// these are, needed. Which groups have the neighbours does not depend on the codes.
-fn shorter_ladder(curves: &[Curve<ProbedPoint>]) -> Vec<u32> {
+/// Returns the numbers of probes that are measured with shorter codes: every second one of those that the
+/// full codes, with the curves `curves`, needed. The groups that hold the neighbours do not depend on the
+/// codes.
+fn probes_for_shorter_codes(curves: &[Curve<ProbedPoint>]) -> Vec<u32> {
     let Some(curve) = curves.iter().find(|curve| curve.k == 10).or(curves.first()) else { return Vec::new() };
     let series: Vec<&[ProbedPoint]> = curve.points.chunk_by(|a, b| a.probes == b.probes).collect();
     let best = |points: &&[ProbedPoint]| points.last().map_or(0.0, |point| point.recall);
     let enough = series.iter().position(|points| best(points) >= SHORTER_RECALL);
     let needed = &series[..enough.map_or(series.len(), |at| at + 1)];
-    let mut ladder: Vec<u32> = needed.iter().rev().step_by(2).map(|points| points[0].probes).collect();
-    ladder.reverse();
-    ladder
+    let mut probes: Vec<u32> = needed.iter().rev().step_by(2).map(|points| points[0].probes).collect();
+    probes.reverse();
+    probes
 }
 
-/// Curves of pages, and of candidates that are read alone.
-struct Found {
+/// The measured curves.
+struct MeasuredCurves {
+    /// Curves of searches that read pages.
     pages: Vec<Curve<ProbedPoint>>,
+    /// Curves of searches that read candidates alone.
     lone: Vec<Curve<ProbedPoint>>,
 }
 
-impl Found {
-    /// Leaves out curves without points: where equal vectors crowd a neighbour out of every list, there is nothing to read
-    /// off.
-    fn settle(mut self) -> (Vec<Curve<ProbedPoint>>, Vec<Curve<ProbedPoint>>) {
+impl MeasuredCurves {
+    /// Returns the curves of pages and of lone candidates that have points. A curve has none if equal vectors
+    /// keep the neighbours out of every list.
+    fn without_empty_curves(mut self) -> (Vec<Curve<ProbedPoint>>, Vec<Curve<ProbedPoint>>) {
         self.pages.retain(|curve| !curve.points.is_empty());
         self.lone.retain(|curve| !curve.points.is_empty());
         (self.pages, self.lone)
     }
 }
 
-/// The places of some vectors, found by going through the order of all.
-fn places(work: &Work<'_>, order: Written, wanted: HashSet<u32>) -> Result<HashMap<u32, u32>, IndexError> {
+/// Returns the places of the vectors `wanted`, by id. Reads the whole file of ids by place.
+fn find_places(
+    work: &Work<'_>,
+    order: Written,
+    wanted: HashSet<u32>,
+) -> Result<HashMap<u32, u32>, IndexError> {
     let mut file = ReadBack::open(work.directory, ORDER_NAME, order)?;
     let mut places = HashMap::with_capacity(wanted.len());
     let mut id = [0; 4];
@@ -156,10 +172,10 @@ fn places(work: &Work<'_>, order: Written, wanted: HashSet<u32>) -> Result<HashM
     Ok(places)
 }
 
-/// Orders candidates so that for every length of [`LISTS`] the best so many come first. Curves tell no more ranks apart, and to order
-/// all of them takes longer than to scan the codes.
+/// Orders candidates so that for each length of [`MEASURED_LISTS`], the best candidates come first. Curves
+/// need no finer order, and sorting takes longer than scanning the codes.
 fn order_by_lists(mut candidates: &mut [Neighbor]) {
-    for list in LISTS.into_iter().rev().map(|list| list as usize) {
+    for list in MEASURED_LISTS.into_iter().rev().map(|list| list as usize) {
         if list < candidates.len() {
             candidates.select_nth_unstable(list);
             candidates = &mut candidates[..list];
@@ -167,17 +183,19 @@ fn order_by_lists(mut candidates: &mut [Neighbor]) {
     }
 }
 
-/// The recorded points of one number of probes: recall by list length, where it rises.
-fn points(found: &[u32], k: u32, probes: u32, recall_of: impl Fn(u64) -> f32) -> Vec<ProbedPoint> {
+/// Returns the points of one number of probes: the recall of each length of the list that raises it. `counts`
+/// are neighbours by rank, and `recall_of` returns the recall for a sum of them.
+fn points(counts: &[u32], k: u32, probes: u32, recall_of: impl Fn(u64) -> f32) -> Vec<ProbedPoint> {
     let mut points: Vec<ProbedPoint> = Vec::new();
     let (mut sum, mut next) = (0_u64, 0_usize);
-    for list in LISTS.into_iter().filter(|list| *list >= k) {
-        while next < found.len() - 1 && next < list as usize {
-            sum += u64::from(found[next]);
+    for list in MEASURED_LISTS.into_iter().filter(|list| *list >= k) {
+        while next < counts.len() - 1 && next < list as usize {
+            sum += u64::from(counts[next]);
             next += 1;
         }
         let recall = recall_of(sum);
-        // On a plateau the next candidates lie on pages that are read already; longer lists may rise again.
+        // On a plateau, the next candidates are on pages that are read already. Longer lists may raise the
+        // recall again.
         if points.last().is_none_or(|p| recall > p.recall) {
             points.push(ProbedPoint { probes, search_list: list, recall, ratio: None });
         }
@@ -185,107 +203,123 @@ fn points(found: &[u32], k: u32, probes: u32, recall_of: impl Fn(u64) -> f32) ->
     points
 }
 
-/// What a calibration run reads.
-struct Measured<'a> {
+/// A measurement of an index, with full or shorter codes.
+struct Measurement<'a> {
     cluster: &'a Cluster,
     trial: &'a Trial,
+    /// The places of the queries and of their true neighbours, by id.
     places: &'a HashMap<u32, u32>,
-    /// Of so many queries one is asked.
-    every: usize,
+    /// Every `query_step`-th query is measured.
+    query_step: usize,
 }
 
-impl Measured<'_> {
-    /// Adds the points of one number of probes, and returns the best recall that they reach.
-    fn add(&self, work: &Work<'_>, probes: u32, prune: f32, found: &mut Found) -> Result<f32, IndexError> {
+impl Measurement<'_> {
+    /// Adds the points of one number of probes to `measured`. Returns the best recall of the points for k =
+    /// 10, as a share of the recall that can be reached.
+    fn add(
+        &self,
+        work: &Work<'_>,
+        probes: u32,
+        prune: f32,
+        measured: &mut MeasuredCurves,
+    ) -> Result<f32, IndexError> {
         let histogram = self.run(work, probes, prune)?;
         let queries = self.trial.queries.count();
-        let asked = queries as f32 / queries.div_ceil(self.every) as f32;
-        let (mut best, only) = (0.0_f32, found.pages.len() == 1);
-        let measured = histogram.first_found.iter().zip(&histogram.first_named);
-        let both = found.pages.iter_mut().zip(&mut found.lone).zip(measured);
-        for (at, ((curve, lone), (found, named))) in both.enumerate() {
-            let recall = |sum| (asked * self.trial.recall(at, sum)).min(1.0);
-            let points_of_pages = points(found, curve.k, probes, recall);
-            if curve.k == 10 || only {
-                best = points_of_pages.last().map_or(0.0, |point| point.recall) / self.trial.left(at);
+        let query_scale = queries as f32 / queries.div_ceil(self.query_step) as f32;
+        let (mut best, is_only) = (0.0_f32, measured.pages.len() == 1);
+        let counts = histogram.by_page_rank.iter().zip(&histogram.by_own_rank);
+        let curves = measured.pages.iter_mut().zip(&mut measured.lone).zip(counts);
+        for (at, ((pages, lone), (page_counts, own_counts))) in curves.enumerate() {
+            let recall = |sum| (query_scale * self.trial.recall(at, sum)).min(1.0);
+            let page_points = points(page_counts, pages.k, probes, recall);
+            if pages.k == 10 || is_only {
+                best = page_points.last().map_or(0.0, |point| point.recall) / self.trial.left(at);
             }
-            curve.points.extend(points_of_pages);
-            lone.points.extend(points(named, lone.k, probes, recall));
+            pages.points.extend(page_points);
+            lone.points.extend(points(own_counts, lone.k, probes, recall));
         }
         Ok(best)
     }
 
-    /// Where queries stop that scan so many groups on average; `None` where nothing tells how far groups are, or all are scanned.
-    fn pruned(&self, work: &Work<'_>, probes: u32) -> Result<Option<Pruned>, IndexError> {
+    /// Returns the prune at which queries scan `probes` groups on average. `None` if distances of groups are
+    /// unknown, or if all groups are scanned.
+    fn find_prune(&self, work: &Work<'_>, probes: u32) -> Result<Option<Pruned>, IndexError> {
         let centroids = &self.cluster.centroids;
-        if !centroids.tells_far() || probes as usize >= centroids.groups() {
+        if !centroids.has_distances() || probes as usize >= centroids.groups() {
             return Ok(None);
         }
-        let start = || Ok((Farness::new(probes as usize), Scratch::default()));
-        let parts = self.trial.each(work.threads, work.progress, start, |query, (farness, scratch)| {
-            let params = params(1, probes, farness.scope().prune);
-            scratch.count_far(self.cluster, self.trial.queries.row(query), &params, farness);
+        let start = || Ok((DistanceRatioCounts::new(probes as usize), Scratch::default()));
+        let parts = self.trial.each(work.threads, work.progress, start, |query, (counts, scratch)| {
+            let params = params(1, probes, counts.scope().prune);
+            scratch.count_distance_ratios(self.cluster, self.trial.queries.row(query), &params, counts);
             Ok(())
         })?;
-        let mut total = Farness::new(probes as usize);
-        parts.iter().for_each(|(farness, _)| total.join(farness));
-        Ok(Some(total.pruned()))
+        let mut total = DistanceRatioCounts::new(probes as usize);
+        parts.iter().for_each(|(counts, _)| total.join(counts));
+        Ok(Some(total.prune()))
     }
 
-    fn run(&self, work: &Work<'_>, probes: u32, prune: f32) -> Result<Histogram, IndexError> {
+    /// Scans for all measured queries on all threads.
+    fn run(&self, work: &Work<'_>, probes: u32, prune: f32) -> Result<ListHistogram, IndexError> {
         let k = &self.trial.k;
-        let longest = LISTS.last().copied().unwrap_or(1) as usize;
+        let longest = MEASURED_LISTS.last().copied().unwrap_or(1) as usize;
         let params = params(longest + 1, probes, prune);
-        let start = || Ok((Histogram::empty(k), Scratch::default(), Ranks::default()));
+        let start = || Ok((ListHistogram::empty(k), Scratch::default(), NeighborRanks::default()));
         let parts =
-            self.trial.each(work.threads, work.progress, start, |query, (found, scratch, ranks)| {
-                if query % self.every == 0 {
-                    self.measure(query, &params, scratch, ranks, found);
+            self.trial.each(work.threads, work.progress, start, |query, (histogram, scratch, ranks)| {
+                if query % self.query_step == 0 {
+                    self.measure(query, &params, scratch, ranks, histogram);
                 }
                 Ok(())
             })?;
-        let mut total = Histogram::empty(k);
-        parts.iter().for_each(|(found, ..)| total.add(found));
+        let mut total = ListHistogram::empty(k);
+        parts.iter().for_each(|(histogram, ..)| total.add(histogram));
         Ok(total)
     }
 
+    /// Scans for one query, and adds the ranks of its true neighbours to `histogram`.
     fn measure(
         &self,
         query: usize,
         params: &SearchParams,
         scratch: &mut Scratch,
-        ranks: &mut Ranks,
-        histogram: &mut Histogram,
+        ranks: &mut NeighborRanks,
+        histogram: &mut ListHistogram,
     ) {
-        let longest = LISTS.last().copied().unwrap_or(1) as usize;
-        let own = self.trial.own.as_ref().map(|own| own[query]);
+        let longest = MEASURED_LISTS.last().copied().unwrap_or(1) as usize;
+        let query_id = self.trial.own.as_ref().map(|ids| ids[query]);
         scratch.scan(self.cluster, self.trial.queries.row(query), params);
-        let own_place = own.and_then(|id| self.places.get(&id).copied());
+        let query_place = query_id.and_then(|id| self.places.get(&id).copied());
         let layout = &self.cluster.pages.layout;
         ranks.begin(self.trial.neighbors(query).map(|id| {
             let place = self.places.get(&id).copied();
-            Wanted { page: place.map(|place| layout.page_of(place)), place, on_page: longest, named: longest }
+            TrueNeighbor {
+                page: place.map(|place| layout.page_of(place)),
+                place,
+                page_rank: longest,
+                own_rank: longest,
+            }
         }));
         let candidates = scratch.candidates();
-        if let Some(at) = own_place.and_then(|own| candidates.iter().position(|hit| hit.id == own)) {
+        if let Some(at) = query_place.and_then(|place| candidates.iter().position(|hit| hit.id == place)) {
             candidates.swap_remove(at);
         }
         order_by_lists(candidates);
         for (rank, hit) in candidates.iter().take(longest).enumerate() {
-            ranks.meet(layout.page_of(hit.id), hit.id, rank);
+            ranks.add_candidate(layout.page_of(hit.id), hit.id, rank);
         }
-        for (counted, wanted) in ranks.wanted.iter().enumerate() {
-            let lists = histogram.first_found.iter_mut().zip(&mut histogram.first_named);
-            for (_, (found, named)) in self.trial.k.iter().zip(lists).filter(|(k, _)| counted < **k as usize)
-            {
-                found[wanted.on_page] += 1;
-                named[wanted.named] += 1;
+        for (at, neighbor) in ranks.neighbors.iter().enumerate() {
+            let counts = histogram.by_page_rank.iter_mut().zip(&mut histogram.by_own_rank);
+            let counts = self.trial.k.iter().zip(counts).filter(|(k, _)| at < **k as usize);
+            for (_, (page_counts, own_counts)) in counts {
+                page_counts[neighbor.page_rank] += 1;
+                own_counts[neighbor.own_rank] += 1;
             }
         }
     }
 }
 
-/// A search of so many candidates and groups.
+/// Returns the parameters of a search with these numbers of candidates and groups.
 fn params(search_list: usize, probes: u32, prune: f32) -> SearchParams {
     SearchParams {
         k: 1,
@@ -300,36 +334,38 @@ fn params(search_list: usize, probes: u32, prune: f32) -> SearchParams {
     }
 }
 
-/// A true neighbour, and the ranks of the best candidate on its page and of itself, as far as [`LISTS`] tell ranks apart.
-struct Wanted {
+/// A true neighbour of a query. Ranks are as precise as [`order_by_lists`].
+struct TrueNeighbor {
     page: Option<u32>,
     place: Option<u32>,
-    on_page: usize,
-    named: usize,
+    /// Rank of the best candidate on its page.
+    page_rank: usize,
+    /// Rank of the neighbour itself.
+    own_rank: usize,
 }
 
-/// The true neighbours of a query, the nearest first.
+/// The true neighbours of a query, nearest first, with their ranks.
 #[derive(Default)]
-struct Ranks {
-    wanted: Vec<Wanted>,
-    /// Pages, with the number of the neighbour that each has, in order.
+struct NeighborRanks {
+    neighbors: Vec<TrueNeighbor>,
+    /// The page of each neighbour, and the neighbour's number, in rising order.
     pages: Vec<(u32, usize)>,
-    /// A bit for each of these, by the remainder of its number: most candidates are on no such page, which their bit says.
+    /// A bit set of these pages, by the remainder of their numbers. It rules out most candidates.
     bits: Vec<u64>,
 }
 
-/// The word that has the bit of a page, and the bit.
+/// Returns the number of the word with the bit of a page, and the bit.
 fn page_bit(page: u32) -> (usize, u64) {
     ((page / 64) as usize % PAGE_WORDS, 1 << (page % 64))
 }
 
-impl Ranks {
-    fn begin(&mut self, wanted: impl Iterator<Item = Wanted>) {
-        self.wanted.clear();
-        self.wanted.extend(wanted);
+impl NeighborRanks {
+    fn begin(&mut self, neighbors: impl Iterator<Item = TrueNeighbor>) {
+        self.neighbors.clear();
+        self.neighbors.extend(neighbors);
         self.pages.clear();
-        let paged = self.wanted.iter().enumerate();
-        self.pages.extend(paged.filter_map(|(at, wanted)| Some((wanted.page?, at))));
+        let numbered = self.neighbors.iter().enumerate();
+        self.pages.extend(numbered.filter_map(|(at, neighbor)| Some((neighbor.page?, at))));
         self.pages.sort_unstable();
         self.bits.clear();
         self.bits.resize(PAGE_WORDS, 0);
@@ -339,18 +375,18 @@ impl Ranks {
         }
     }
 
-    /// Notes the candidate of a rank.
-    fn meet(&mut self, page: u32, place: u32, rank: usize) {
+    /// Updates the ranks of the neighbours on `page` with the candidate of rank `rank`.
+    fn add_candidate(&mut self, page: u32, place: u32, rank: usize) {
         let (word, bit) = page_bit(page);
         if self.bits[word] & bit == 0 {
             return;
         }
         let first = self.pages.partition_point(|(other, _)| *other < page);
         for (_, at) in self.pages[first..].iter().take_while(|(other, _)| *other == page) {
-            let wanted = &mut self.wanted[*at];
-            wanted.on_page = wanted.on_page.min(rank);
-            if wanted.place == Some(place) {
-                wanted.named = rank;
+            let neighbor = &mut self.neighbors[*at];
+            neighbor.page_rank = neighbor.page_rank.min(rank);
+            if neighbor.place == Some(place) {
+                neighbor.own_rank = rank;
             }
         }
     }
@@ -363,10 +399,10 @@ mod tests {
     use rand::{Rng, SeedableRng};
 
     #[test]
-    fn candidates_are_in_order_as_far_as_lists_tell() {
+    fn the_best_candidates_of_each_list_come_first() {
         let mut random = StdRng::seed_from_u64(1);
         for count in [0_u32, 1, 2, 7, 100, 801, 1200, 1201, 1300] {
-            // Few distances, so that many are equal.
+            // There are few different distances, so many are equal.
             let distance = |_| {
                 if random.random_range(0..9) == 0 {
                     f32::INFINITY
@@ -375,12 +411,12 @@ mod tests {
                 }
             };
             let distances: Vec<f32> = (0..count).map(distance).collect();
-            let of = |id: u32| Neighbor { distance: distances[id as usize], id };
-            let mut candidates: Vec<Neighbor> = (0..count).rev().map(of).collect();
+            let candidate = |id: u32| Neighbor { distance: distances[id as usize], id };
+            let mut candidates: Vec<Neighbor> = (0..count).rev().map(candidate).collect();
             let mut sorted = candidates.clone();
             sorted.sort_unstable();
             order_by_lists(&mut candidates);
-            for list in LISTS.into_iter().map(|list| (list as usize).min(sorted.len())) {
+            for list in MEASURED_LISTS.into_iter().map(|list| (list as usize).min(sorted.len())) {
                 let mut first = candidates[..list].to_vec();
                 first.sort_unstable();
                 assert!(first == sorted[..list], "the best {list} of {count}");
@@ -389,19 +425,24 @@ mod tests {
     }
 
     #[test]
-    fn pages_with_the_same_bit_are_told_apart() {
-        let wanted = |page, place| Wanted { page: Some(page), place: Some(place), on_page: 9, named: 9 };
-        let mut ranks = Ranks::default();
+    fn pages_with_the_same_bit_are_distinguished() {
+        let neighbor =
+            |page, place| TrueNeighbor { page: Some(page), place: Some(place), page_rank: 9, own_rank: 9 };
+        let mut ranks = NeighborRanks::default();
         let same = 5 + 64 * PAGE_WORDS as u32;
         assert_eq!(page_bit(5), page_bit(same));
-        ranks.begin([wanted(5, 50), wanted(70, 700), wanted(5, 51)].into_iter());
-        let met = [(6, 60, 0), (same, 50, 1), (5, 59, 2), (70, 700, 3), (5, 51, 4), (5, 50, 5), (70, 701, 6)];
-        met.into_iter().for_each(|(page, place, rank)| ranks.meet(page, place, rank));
-        let found = |ranks: &Ranks| ranks.wanted.iter().map(|w| (w.on_page, w.named)).collect::<Vec<_>>();
+        ranks.begin([neighbor(5, 50), neighbor(70, 700), neighbor(5, 51)].into_iter());
+        let candidates =
+            [(6, 60, 0), (same, 50, 1), (5, 59, 2), (70, 700, 3), (5, 51, 4), (5, 50, 5), (70, 701, 6)];
+        candidates.into_iter().for_each(|(page, place, rank)| ranks.add_candidate(page, place, rank));
+        let found = |ranks: &NeighborRanks| {
+            ranks.neighbors.iter().map(|n| (n.page_rank, n.own_rank)).collect::<Vec<_>>()
+        };
         assert_eq!(found(&ranks), [(2, 5), (3, 3), (2, 4)]);
-        // Nothing stays of the query before.
-        ranks.begin([wanted(same, 1)].into_iter());
-        [(5, 50, 0), (70, 700, 1)].into_iter().for_each(|(page, place, rank)| ranks.meet(page, place, rank));
+        // `begin` removes the neighbours of the previous query.
+        ranks.begin([neighbor(same, 1)].into_iter());
+        let candidates = [(5, 50, 0), (70, 700, 1)];
+        candidates.into_iter().for_each(|(page, place, rank)| ranks.add_candidate(page, place, rank));
         assert_eq!(found(&ranks), [(9, 9)]);
     }
 }

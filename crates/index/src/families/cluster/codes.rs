@@ -1,5 +1,5 @@
-//! The codes of groups in memory: all of them, the first of them, or those that have come so far from a store that is
-//! elsewhere, where a search does not wait for the others but reads what it needs of them.
+//! The codes of groups in memory. They may still be arriving from an object store; then searches read the
+//! codes that they need and that have not arrived yet.
 
 use super::centroids::Centroids;
 use crate::allocate::try_zeros;
@@ -9,47 +9,48 @@ use bathyal_store::Object;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Bytes that come at once: some tens of requests' worth of a link, so that the queries of this time do not wait long behind
-/// them.
+/// Bytes that are read at once. A piece takes as long as some tens of requests, so that queries do not wait
+/// long for the link.
 const PIECE_BYTES: usize = 4 << 20;
-/// What is said of them where there is no memory.
+/// Name of the codes in an error about missing memory.
 const CODES: &str = "the codes of groups";
+/// Name of the rows in an error about missing memory.
 const ROWS: &str = "the centroids of groups";
 
-/// Codes, group by group.
+/// The codes of groups, in the order of the groups.
 #[derive(Debug)]
 pub(crate) enum Codes {
-    /// Those of the first groups, or of the first behind those that a graphics card has.
-    Here {
-        /// The first group.
-        from: u32,
-        /// Its codes, and of those behind it.
+    /// All codes that are to be in memory are loaded.
+    Loaded {
+        /// The first group with codes in memory. The codes of groups before it are on a graphics card.
+        first_group: u32,
+        /// The codes of this group and of those after it.
         codes: Vec<u8>,
     },
-    /// Those that are there so far.
-    Arriving(Arc<Arriving>),
+    /// The codes are arriving from a store.
+    Arriving(Arc<ArrivingCodes>),
 }
 
 impl Codes {
-    /// Those of the first groups.
-    pub(crate) fn here(codes: Vec<u8>) -> Codes {
-        Codes::Here { from: 0, codes }
+    /// Returns loaded codes that begin with those of group 0.
+    pub(crate) fn loaded(codes: Vec<u8>) -> Codes {
+        Codes::Loaded { first_group: 0, codes }
     }
 
-    /// Bytes that are there.
+    /// Returns the bytes in memory.
     pub(crate) fn len(&self) -> usize {
         match self {
-            Codes::Here { codes, .. } => codes.len(),
-            Codes::Arriving(arriving) => arriving.here() as usize,
+            Codes::Loaded { codes, .. } => codes.len(),
+            Codes::Arriving(arriving) => arriving.arrived_bytes() as usize,
         }
     }
 
-    /// The codes of a group, each of which has `bytes`, if they are there.
+    /// Returns the codes of a group, if they are in memory. `bytes` is the length of the codes of any group.
     #[inline]
     pub(crate) fn group(&self, group: u32, bytes: usize) -> Option<&[u8]> {
         match self {
-            Codes::Here { from, codes } => {
-                let start = group.checked_sub(*from)? as usize * bytes;
+            Codes::Loaded { first_group, codes } => {
+                let start = group.checked_sub(*first_group)? as usize * bytes;
                 codes.get(start..start + bytes)
             }
             Codes::Arriving(arriving) => arriving.group(group, bytes),
@@ -57,61 +58,63 @@ impl Codes {
     }
 }
 
-/// Codes that come piece by piece.
+/// Codes that arrive piece by piece.
 #[derive(Debug)]
-pub(crate) struct Arriving {
-    groups_a_piece: usize,
+pub(crate) struct ArrivingCodes {
+    groups_per_piece: usize,
     pieces: Vec<OnceLock<Box<[u8]>>>,
-    here: AtomicU64,
-    all: u64,
+    arrived_bytes: AtomicU64,
+    total_bytes: u64,
+    /// Set by `stop()`; then no more pieces are read.
     stopped: AtomicBool,
-    /// Why no more of them come.
-    failed: Mutex<Option<String>>,
+    /// The error that has ended the arrival.
+    failure: Mutex<Option<String>>,
 }
 
-impl Arriving {
-    /// None of `all` bytes, which groups have `group_bytes` each of.
-    pub(crate) fn new(all: u64, group_bytes: u64) -> Arriving {
-        let groups_a_piece = (PIECE_BYTES / (group_bytes as usize).max(1)).max(1);
-        let pieces = all.div_ceil((groups_a_piece as u64 * group_bytes).max(1));
-        Arriving {
-            groups_a_piece,
+impl ArrivingCodes {
+    /// Creates empty pieces for `total_bytes` bytes of codes, `group_bytes` of each group.
+    pub(crate) fn new(total_bytes: u64, group_bytes: u64) -> ArrivingCodes {
+        let groups_per_piece = (PIECE_BYTES / (group_bytes as usize).max(1)).max(1);
+        let pieces = total_bytes.div_ceil((groups_per_piece as u64 * group_bytes).max(1));
+        ArrivingCodes {
+            groups_per_piece,
             pieces: (0..pieces).map(|_| OnceLock::new()).collect(),
-            here: AtomicU64::new(0),
-            all,
+            arrived_bytes: AtomicU64::new(0),
+            total_bytes,
             stopped: AtomicBool::new(false),
-            failed: Mutex::new(None),
+            failure: Mutex::new(None),
         }
     }
 
-    /// Bytes that are there, of all.
-    pub(crate) fn here(&self) -> u64 {
-        self.here.load(Relaxed)
+    /// Returns the bytes of the codes that have arrived.
+    pub(crate) fn arrived_bytes(&self) -> u64 {
+        self.arrived_bytes.load(Relaxed)
     }
 
-    /// Bytes of all.
-    pub(crate) fn all(&self) -> u64 {
-        self.all
+    /// Returns the bytes of all codes.
+    pub(crate) fn total_bytes(&self) -> u64 {
+        self.total_bytes
     }
 
-    /// Why no more of them come, if that is so.
-    pub(crate) fn failed(&self) -> Option<String> {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Returns the error that has ended the arrival, if there is one.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// No more are wanted.
+    /// Stops the arrival before the next piece.
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Relaxed);
     }
 
     #[inline]
     fn group(&self, group: u32, bytes: usize) -> Option<&[u8]> {
-        let (piece, within) = (group as usize / self.groups_a_piece, group as usize % self.groups_a_piece);
-        self.pieces.get(piece)?.get()?.get(within * bytes..(within + 1) * bytes)
+        let (piece, slot) = (group as usize / self.groups_per_piece, group as usize % self.groups_per_piece);
+        self.pieces.get(piece)?.get()?.get(slot * bytes..(slot + 1) * bytes)
     }
 
-    /// Reads the rows of the centroids, where these are yet to come, then the codes from `object`, one piece after the other, and
-    /// checks all. What fails is noted: searches go on reading what they need.
+    /// Reads and checks the rows of the centroids, if `rows` is given (their file and its checksum), and then
+    /// the codes in `object`, piece by piece. After an error, which is stored in `failure`, searches still
+    /// read the codes that they need.
     pub(crate) fn fetch(
         &self,
         object: &dyn Object,
@@ -122,7 +125,7 @@ impl Arriving {
         let rows =
             rows.map_or(Ok(()), |(rows, checksum)| self.fetch_rows(rows.as_ref(), checksum, centroids));
         if let Err(error) = rows.and_then(|()| self.fetch_all(object, identity, centroids)) {
-            *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
+            *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
         }
     }
 
@@ -142,7 +145,7 @@ impl Arriving {
         let wrong = |reason| IndexError::damaged(object.address(), "the centroids", reason);
         let found = crc32c::crc32c(&bytes);
         if found != checksum {
-            return Err(wrong(format!("checksum {found:08x}, the manifest says {checksum:08x}")));
+            return Err(wrong(format!("its checksum is {found:08x}; the manifest has {checksum:08x}")));
         }
         centroids.take_rows(bytes).map_err(wrong)
     }
@@ -153,23 +156,23 @@ impl Arriving {
         identity: Identity,
         centroids: &Centroids,
     ) -> Result<(), IndexError> {
-        let group_bytes = (self.all as usize / centroids.groups().max(1)).max(1);
-        let piece_bytes = (self.groups_a_piece * group_bytes) as u64;
+        let group_bytes = (self.total_bytes as usize / centroids.groups().max(1)).max(1);
+        let piece_bytes = (self.groups_per_piece * group_bytes) as u64;
         for (i, piece) in self.pieces.iter().enumerate() {
             if self.stopped.load(Relaxed) {
                 return Ok(());
             }
             let from = i as u64 * piece_bytes;
-            let mut bytes: Vec<u8> = try_zeros(CODES, piece_bytes.min(self.all - from) as usize)?;
+            let mut bytes: Vec<u8> = try_zeros(CODES, piece_bytes.min(self.total_bytes - from) as usize)?;
             object.read_at(from, &mut bytes)?;
             for (j, blocks) in bytes.chunks_exact(group_bytes).enumerate() {
-                let group = (i * self.groups_a_piece + j) as u32;
+                let group = (i * self.groups_per_piece + j) as u32;
                 centroids.check_codes(identity, group, blocks).map_err(|reason| {
                     IndexError::damaged(object.address(), format!("the codes of group {group}"), reason)
                 })?;
             }
-            self.here.fetch_add(bytes.len() as u64, Relaxed);
-            // Nobody else fills it.
+            self.arrived_bytes.fetch_add(bytes.len() as u64, Relaxed);
+            // Only this thread fills pieces, so the piece is empty.
             let _ = piece.set(bytes.into_boxed_slice());
         }
         Ok(())

@@ -1,13 +1,14 @@
-//! The cost of scanning groups of codes in memory and reading what these cannot tell apart, in one round.
+//! The cost of a query of a cluster index: it scans groups of codes in memory, and reads the best candidates
+//! in one round.
 
 use crate::cost::Machine;
 use crate::cost::demand::{Demand, moved_bytes};
 use crate::family::pages::OWN_PAGES;
 
-/// Places in memory that finding a group takes, about: its centroid's code, and what ranks it among the others.
-const ACCESSES_A_GROUP: f64 = 2.0;
+/// Random accesses to memory for finding a group, approximately: to the code of its centroid, and to rank it.
+const ACCESSES_PER_GROUP: f64 = 2.0;
 
-/// A cluster index as a query meets it.
+/// The properties of a cluster index that determine the cost of a query.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct ClusterShape {
     /// Bytes of a code in memory.
@@ -18,14 +19,14 @@ pub(super) struct ClusterShape {
     pub(super) stored_codes: f64,
     pub(super) vector_bytes: u32,
     pub(super) page_bytes: u32,
-    /// Whether candidates are read alone, not their pages.
+    /// True if candidates are read alone, without the other vectors of their pages.
     pub(super) lone: bool,
     /// Share of the groups whose codes are not in memory.
-    pub(super) absent: f64,
+    pub(super) absent_share: f64,
 }
 
 impl ClusterShape {
-    /// What a query asks for that scans so many groups and reads so many candidates.
+    /// Returns the demand of a query that scans `probes` groups and reads `candidates` candidates.
     pub(super) fn demand(&self, probes: f64, candidates: f64, machine: &Machine<'_>) -> Demand {
         let (processor, granularity) = (machine.processor, machine.profile.granularity);
         let (reads, bytes) = if self.lone {
@@ -34,9 +35,9 @@ impl ClusterShape {
             (OWN_PAGES * candidates, self.page_bytes)
         };
         let each = moved_bytes(f64::from(bytes), bytes, granularity);
-        let absent = probes * self.absent.clamp(0.0, 1.0);
+        let absent = probes * self.absent_share.clamp(0.0, 1.0);
         let codes = if absent > 0.0 { moved_bytes(self.stored_codes, 1, granularity) } else { 0.0 };
-        let finding = ACCESSES_A_GROUP * processor.access_ns;
+        let finding = ACCESSES_PER_GROUP * processor.access_ns;
         Demand {
             rounds: if absent > 0.0 { 2.0 } else { 1.0 },
             reads: reads + absent,
@@ -61,10 +62,10 @@ mod tests {
         vector_bytes: 128,
         page_bytes: 4096,
         lone: true,
-        absent: 0.0,
+        absent_share: 0.0,
     };
 
-    /// What a group more and a candidate more cost, in nanoseconds.
+    /// Returns the cost of one more group and of one more candidate, in nanoseconds.
     fn prices(shape: ClusterShape, profile: &TierProfile) -> (f64, f64) {
         let machine = Machine { profile, processor: &Processor::REFERENCE };
         let price =
@@ -73,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_and_candidates_cost_what_was_measured() {
+    fn the_cost_of_groups_and_candidates_matches_measurements() {
         let (memory, file) = (device(0, 0.0, 64, 0.0), device(0, 0.0, 4096, 0.0));
         let (group, vector) = prices(SIFT, &memory);
         assert!((group - 218.24).abs() < 1e-6 && (50.0..55.0).contains(&vector), "{group} {vector}");
@@ -82,17 +83,17 @@ mod tests {
         assert!((250.0..350.0).contains(&page), "{page}");
         let (_, page) = prices(pages, &TierProfile { addressable: false, ..file.clone() });
         assert!((11_000.0..12_000.0).contains(&page), "{page}");
-        // Of a disk that was measured it is what was measured.
+        // A measured limit of reads per second counts.
         let (_, slow) = prices(pages, &TierProfile { addressable: false, iops: 3_000.0, ..file });
         assert!(slow > 250_000.0, "{slow}");
     }
 
     #[test]
-    fn codes_that_are_not_in_memory_are_a_round_of_reads() {
+    fn codes_that_are_not_in_memory_add_a_round_of_reads() {
         let profile = device(1_000, 1.0, 64, 1e6);
         let machine = Machine { profile: &profile, processor: &Processor::REFERENCE };
         let all = SIFT.demand(10.0, 50.0, &machine);
-        let half = ClusterShape { absent: 0.5, ..SIFT }.demand(10.0, 50.0, &machine);
+        let half = ClusterShape { absent_share: 0.5, ..SIFT }.demand(10.0, 50.0, &machine);
         assert_eq!((all.rounds, all.reads, half.rounds, half.reads), (1.0, 50.0, 2.0, 55.0));
         assert_eq!(half.moved_bytes - all.moved_bytes, 5.0 * (3072.0 + 63.0));
     }

@@ -1,6 +1,6 @@
-//! What a cluster index is made of.
+//! Describes a cluster index for `bathyal inspect`.
 
-use super::scope::Pruned;
+use super::centroids::scope::Pruned;
 use super::section::ClusterEntry;
 use crate::family::{Description, Fact};
 use crate::format::groups::GroupLayout;
@@ -10,18 +10,19 @@ use crate::format::manifest::Manifest;
 pub(super) fn describe(manifest: &Manifest, entry: &ClusterEntry, layout: &GroupLayout) -> Description {
     let (groups, group_vectors) = (entry.groups, layout.group_vectors());
     let centroids = entry.centroid_memory();
-    let of_groups = format!("{groups} of {group_vectors} vectors, centroids {centroids} bytes in memory");
-    let mut lines = vec![entry.codes.line(), ("groups", of_groups)];
+    let groups_line =
+        format!("{groups} of {group_vectors} vectors; centroids take {centroids} bytes of memory");
+    let mut lines = vec![entry.codes.line(), ("groups", groups_line)];
     if !entry.shorter.is_empty() {
         let shorter: Vec<String> = entry.shorter.iter().map(|codes| codes.code_bytes.to_string()).collect();
-        lines.push(("less memory", format!("codes of {} B, at more reads", shorter.join(", "))));
+        lines.push(("less memory", format!("codes of {} B, with more reads", shorter.join(", "))));
     }
     Description {
         kind: "index, codes in memory".into(),
         built_with: format!("groups of {} pages", entry.group_pages),
         read_bytes: layout.page_bytes(),
         records_per_page: layout.page_vectors(),
-        // Every vector has its bytes and its id.
+        // Each vector takes its bytes and those of its id; the rest is padding.
         padding_share: 1.0 - (manifest.data_bytes + 4 * manifest.vectors) as f64 / entry.file.bytes as f64,
         facts: vec![
             Fact::new("groups", groups),
@@ -35,16 +36,17 @@ pub(super) fn describe(manifest: &Manifest, entry: &ClusterEntry, layout: &Group
     }
 }
 
-/// The ends of each curve, and where queries stop.
+/// Returns lines with the first and the last point of each curve, and with the range of prunes.
 fn calibration(entry: &ClusterEntry) -> Vec<String> {
     let ends = entry.calibration.lines("groups").into_iter();
-    ends.chain(entry.prunes.first().zip(entry.prunes.last()).map(by_query)).collect()
+    ends.chain(entry.prunes.first().zip(entry.prunes.last()).map(prune_line)).collect()
 }
 
-/// How the efforts of a calibration differ by query.
-fn by_query((fewest, most): (&Pruned, &Pruned)) -> String {
+/// Returns a line about the number of groups that single queries scan.
+fn prune_line((fewest, most): (&Pruned, &Pruned)) -> String {
     format!(
-        "queries scan a third to twice as many groups, up to {:.3} times as far as their near ones where the average is {}, to {:.3} times where it is {}",
+        "a query scans a third to twice the average number of groups: those up to {:.3} times as far as its \
+        near groups if the average is {}, up to {:.3} times if it is {}",
         1.0 + fewest.prune,
         fewest.probes,
         1.0 + most.prune,

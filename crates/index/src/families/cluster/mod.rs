@@ -1,9 +1,10 @@
-//! The cluster index with resident codes: groups of near vectors, whose codes are scanned in memory, and one round
-//! of reads for the vectors that the codes cannot tell apart.
+//! The cluster index: groups of near vectors, whose codes are scanned in memory, and one round of reads for
+//! the best candidates.
 //!
-//! A query finds the nearest groups by their centroids (`centroids`), scans their codes, which are residuals to the
-//! centroid (IVF-RaBitQ, SIGMOD'25) in blocks that stay in registers, and reads the pages of the best candidates in
-//! one submission (`search`). Near vectors share pages (`crate::partition::placement`), so one read answers for several candidates.
+//! A query finds the nearest groups by their centroids (`centroids`). It scans the codes of the groups, which
+//! encode residuals to the centroid (IVF-RaBitQ, SIGMOD'25) in blocks that stay in registers. Then it reads
+//! the pages of the best candidates in one submission (`search`). Near vectors share pages
+//! (`crate::partition::placement`), so one read serves several candidates.
 
 mod among;
 mod build;
@@ -20,15 +21,14 @@ mod open;
 mod options;
 mod place;
 mod plan;
-mod scope;
 mod search;
 mod section;
 mod shorter;
 mod sizes;
 mod verify;
 
+pub use centroids::scope::Pruned;
 pub use options::{ClusterOptions, DEFAULT_GROUP_VECTORS};
-pub use scope::Pruned;
 pub use section::ClusterEntry;
 
 use crate::family::Family;
@@ -39,7 +39,8 @@ use bathyal_kernels::Metric;
 /// The family, for the registry.
 pub static FAMILY: Family = Family {
     name: section::NAME,
-    about: "groups of near vectors that share pages, with codes in memory: one round of few reads, quick to build",
+    about: "groups of near vectors that share pages, their codes in memory: one round of few reads, \
+           quick to build",
     options: options::DOCS,
     counters: &[],
     striped: section::STRIPED,
@@ -47,10 +48,10 @@ pub static FAMILY: Family = Family {
     read: |manifest| Ok(Box::new(open::StoredCluster::read(manifest)?)),
 };
 
-/// Reads the bytes of a file of centroids as opening an index does, and says what is wrong with them.
+/// Parses and checks the bytes of a file of centroids.
 ///
 /// # Errors
-/// A sentence.
+/// A sentence that names the first fault.
 pub fn check_centroids(
     bytes: &[u8],
     entry: &ClusterEntry,
@@ -58,16 +59,16 @@ pub fn check_centroids(
     metric: Metric,
     vectors: u64,
 ) -> Result<(), String> {
-    centroids::Centroids::from_bytes(bytes, entry, layout, metric, vectors)
+    centroids::Centroids::from_bytes(bytes, &entry.centroid_file(layout, metric), layout, metric, vectors)
         .map(|_| ())
-        .map_err(|unread| unread.to_string())
+        .map_err(|error| error.to_string())
 }
 
-/// Reads the bytes of a journal as a build of `vectors` vectors that continues does, `rows` of them placed at a time,
-/// and says what is wrong with them.
+/// Parses and checks the journal of an interrupted build of `vectors` vectors, of which at most `rows` are
+/// placed at a time.
 ///
 /// # Errors
-/// A sentence.
+/// A sentence that names the first fault.
 pub fn check_journal(bytes: &[u8], vectors: usize, rows: usize, layout: &GroupLayout) -> Result<(), String> {
     let (dim, row_bytes, layout) = (layout.dim(), layout.vector_bytes(), *layout);
     let shape = Shape { vectors, dim, row_bytes, rows: rows.max(1), layout };

@@ -1,7 +1,8 @@
-//! Groups of codes that lie in the memory of a graphics card, which scans them: this processor finds the groups, reads the vectors of the
-//! best codes in one round, and compares them exactly. No code is in its own memory.
+//! Scans of groups whose codes are in the memory of a graphics card. The processor finds the groups, reads
+//! the vectors of the best candidates in one round, and compares them exactly. These codes are not in the
+//! memory of the machine.
 //!
-//! The card's estimates are a processor's, bit for bit, and so are the best of them.
+//! The card computes the same estimates as the processor, bit for bit, and so finds the same best candidates.
 
 use super::centroids::Centroids;
 use super::search::{Cluster, Scratch};
@@ -20,8 +21,9 @@ use bathyal_store::Generation;
 use bathyal_tier::Cx;
 use bathyal_vectors::progress::Progress;
 
-/// What scans are like as far as that is known before the codec is, whose planes take no more than codes do.
-fn shape(entry: &ClusterEntry, layout: &GroupLayout) -> Shape {
+/// Returns the shape of scans before the codec is loaded, with upper bounds: the planes of codes take no more
+/// bytes than the codes.
+fn planned_shape(entry: &ClusterEntry, layout: &GroupLayout) -> Shape {
     Shape {
         code_bytes: entry.codes.code_bytes,
         factor_bytes: 0,
@@ -35,38 +37,38 @@ fn shape(entry: &ClusterEntry, layout: &GroupLayout) -> Shape {
     }
 }
 
-/// Bytes of a card's memory for queries under way, at most.
+/// Returns the most bytes of a card's memory that running queries take.
 pub(super) fn slots_bytes(entry: &ClusterEntry, layout: &GroupLayout, card: &dyn Card) -> u64 {
-    let bytes = shape(entry, layout).slot_bytes();
+    let bytes = planned_shape(entry, layout).slot_bytes();
     u64::from(slots(card.profile(), bytes)) * bytes
 }
 
-/// Copies the first `taken` bytes of the codes of an index to `card`, piece by piece, and looks whether they are sound.
-pub(super) fn scans<'a>(
+/// Copies the first `code_bytes` bytes of the codes of an index to `card`, group by group, and checks them.
+pub(super) fn upload_codes<'a>(
     directory: &dyn Generation,
     manifest: &Manifest,
     entry: &ClusterEntry,
     (layout, codec): (&GroupLayout, &Codec),
     (identity, centroids): (Identity, &Centroids),
-    (card, taken): (&'a dyn Card, u64),
+    (card, code_bytes): (&'a dyn Card, u64),
     progress: &dyn Progress,
 ) -> Result<Upload<'a>, IndexError> {
     let Some(codes) = codec.plane_codes() else {
-        return Err(IndexError::Internal("codes without planes on a graphics card".into()));
+        return Err(IndexError::Internal("codes without planes were to be copied to a graphics card".into()));
     };
     let shape = Shape {
         factor_bytes: codes.factor_bytes as u32,
         plane_bytes: codes.bytes.len() as u32,
-        groups: (taken / entry.group_codes().max(1)) as u32,
-        ..shape(entry, layout)
+        groups: (code_bytes / entry.group_codes().max(1)) as u32,
+        ..planned_shape(entry, layout)
     };
     let shape = Shape { slots: slots(card.profile(), shape.slot_bytes()), ..shape };
     let object = manifest.open_file(directory, &entry.codes.file)?;
     let damaged = |place: String, reason| IndexError::damaged(object.address(), place, reason);
     let (mut upload, mut outcome) = (Upload::begin(card, shape)?, Ok(()));
-    progress.stage("copying codes to the graphics card", taken);
+    progress.stage("copying codes to the graphics card", code_bytes);
     let group_bytes = entry.group_codes() as usize;
-    let crc = read_through(object.as_ref(), taken, group_bytes, progress, |group, codes| {
+    let crc = read_through(object.as_ref(), code_bytes, group_bytes, progress, |group, codes| {
         if outcome.is_ok() {
             outcome = centroids
                 .check_codes(identity, group as u32, codes)
@@ -75,15 +77,15 @@ pub(super) fn scans<'a>(
         }
     })?;
     outcome?;
-    if taken == entry.codes.file.bytes && crc != entry.codes.file.crc32c {
-        let reason = format!("checksum {crc:08x}, the manifest says {:08x}", entry.codes.file.crc32c);
+    if code_bytes == entry.codes.file.bytes && crc != entry.codes.file.crc32c {
+        let reason = format!("its checksum is {crc:08x}; the manifest has {:08x}", entry.codes.file.crc32c);
         return Err(damaged("its content".into(), reason));
     }
     Ok(upload)
 }
 
 /// Copies the vectors of an index to `card`, in the order of their places.
-pub(super) fn vectors(
+pub(super) fn upload_vectors(
     directory: &dyn Generation,
     manifest: &Manifest,
     cluster: &Cluster,
@@ -96,7 +98,7 @@ pub(super) fn vectors(
     let mut upload = VectorUpload::begin(card, set.exact.on_card(), places)?;
     let (object, mut outcome) = (manifest.open_file(directory, &entry.file)?, Ok(()));
     progress.stage("copying vectors to the graphics card", entry.file.bytes);
-    let mut take = |number: u32, page: &[u8]| {
+    let mut append_page = |number: u32, page: &[u8]| {
         layout.check(number, page).map_err(|reason| set.damaged(format!("page {number}"), reason))?;
         for (slot, row) in layout.vectors(page).chunks_exact(layout.vector_bytes()).enumerate() {
             let (place, id) = (number * layout.page_vectors() as u32 + slot as u32, layout.id(page, slot));
@@ -104,7 +106,7 @@ pub(super) fn vectors(
             if (rank < centroids.count(group)) != id.is_some_and(|id| id < set.ids_end) {
                 return Err(set.damaged(
                     format!("page {number}"),
-                    format!("slot {slot} does not hold what the index says"),
+                    format!("slot {slot} does not hold a vector where the index has one, or the reverse"),
                 ));
             }
             upload.append(row, id.unwrap_or(NO_ID))?;
@@ -114,21 +116,22 @@ pub(super) fn vectors(
     let pages = places / layout.page_vectors() as u64;
     let crc =
         read_through(object.as_ref(), entry.file.bytes, layout.page_bytes(), progress, |number, page| {
-            // Zeros may follow the last page.
+            // The file may be padded with zeros after the last page.
             if outcome.is_ok() && number < pages {
-                outcome = take(number as u32, page);
+                outcome = append_page(number as u32, page);
             }
         })?;
     outcome?;
     if crc != entry.file.crc32c {
-        let reason = format!("checksum {crc:08x}, the manifest says {:08x}", entry.file.crc32c);
+        let reason = format!("its checksum is {crc:08x}; the manifest has {:08x}", entry.file.crc32c);
         return Err(set.damaged("its content", reason));
     }
     Ok(upload.finish()?)
 }
 
-/// A place for a query, which it holds until it ends: a mini-batch waits for those that are under way.
-pub(super) async fn place(scans: &Scans, cx: &Cx) -> Slot {
+/// Waits for a free slot on the card. The query keeps it until it ends, because a mini-batch waits for the
+/// queries that have slots.
+pub(super) async fn wait_for_slot(scans: &Scans, cx: &Cx) -> Slot {
     loop {
         match scans.slot(cx.task_waker()) {
             Some(slot) => return slot,
@@ -138,8 +141,8 @@ pub(super) async fn place(scans: &Scans, cx: &Cx) -> Slot {
 }
 
 impl Scratch {
-    /// Has the card scan those groups of the ones that were found whose codes it has.
-    pub(super) fn ask_card(
+    /// Submits the found groups whose codes are on the card for a scan there.
+    pub(super) fn submit_to_card(
         &mut self,
         cluster: &Cluster,
         slot: &mut Slot,
@@ -157,26 +160,26 @@ impl Scratch {
             tables: numbers.tables,
             weights: numbers.weights,
         };
-        let held = |group: u32| cluster.centroids.count(group) as u32;
+        let count = |group: u32| cluster.centroids.count(group) as u32;
         let on_card = cluster.groups_on_card();
         let groups = self.navigation.groups.iter().filter(|group| group.id < on_card);
-        let asked = groups.clone().map(|group| Group {
+        let submitted = groups.clone().map(|group| Group {
             number: group.id,
-            held: held(group.id),
+            held: count(group.id),
             distance: group.distance,
         });
-        self.on_card = groups.clone().map(|group| held(group.id)).sum();
+        self.on_card = groups.clone().map(|group| count(group.id)).sum();
         self.query.stats.code_distances += self.on_card;
         if groups.count() == 0 {
             return Ok(());
         }
         let vector = slot.computes_exact_distances().then_some((&self.query.bytes[..], params.k as u32));
-        Ok(slot.submit(&tables, asked, params.wanted() as u32, vector, cx.task_waker())?)
+        Ok(slot.submit(&tables, submitted, params.wanted() as u32, vector, cx.task_waker())?)
     }
 
-    /// Waits for the card: the best of its codes are candidates beside those that were found here; or, where it has all codes and the
-    /// vectors too, the nearest are the answer. Returns whether they are.
-    pub(super) async fn take_from_card(
+    /// Waits for the response of the card, and adds its best candidates to `self.hits`. A card with all codes
+    /// and vectors returns the nearest vectors instead; then the query is answered, and this returns true.
+    pub(super) async fn wait_for_card(
         &mut self,
         slot: &mut Slot,
         cx: &Cx,
@@ -185,10 +188,10 @@ impl Scratch {
         if self.on_card == 0 {
             return Ok(false);
         }
-        let (before, hits) = (self.hits.len(), &mut self.hits);
+        let (hits_before, hits) = (self.hits.len(), &mut self.hits);
         let found = loop {
             match slot.take_response(|distance, number| hits.push(Neighbor { distance, id: number })) {
-                Some(answered) => break answered?,
+                Some(response) => break response?,
                 None => cx.parked().await,
             }
         };
@@ -196,10 +199,11 @@ impl Scratch {
         if !slot.computes_exact_distances() {
             return Ok(false);
         }
-        // Where estimates are beyond what a number can say, vectors are read as ever.
+        // If estimates overflow, the card returns too few vectors. Then the query reads vectors as without a
+        // card.
         let answered = found >= self.on_card.min(params.wanted() as u32);
         self.query.stats.full_distances += if answered { found } else { 0 };
-        for hit in self.hits.drain(before..).filter(|_| answered) {
+        for hit in self.hits.drain(hits_before..).filter(|_| answered) {
             self.query.found.push(hit.id, hit.distance);
         }
         Ok(answered)

@@ -1,11 +1,11 @@
-//! Opening a cluster index: what stays in memory, and what that takes.
+//! Opens a cluster index: loads what stays in memory, and computes how many bytes that takes.
 
+use super::centroids::scope::Scope;
 use super::centroids::{Centroids, span_bytes};
-use super::codes::{Arriving, Codes};
+use super::codes::{ArrivingCodes, Codes};
 use super::effort;
 use super::inspect;
 use super::on_card;
-use super::scope::Scope;
 use super::search::{Cluster, Scratch};
 use super::section::ClusterEntry;
 use super::shorter;
@@ -35,7 +35,7 @@ use bathyal_vectors::progress::{Progress, Silent};
 use std::sync::Arc;
 use std::thread::Builder;
 
-/// One part in so many of a card's free memory is left to its driver, which gives it out by megabytes.
+/// Divisor of a card's free memory that gives the bytes left to its driver, which allocates by megabytes.
 const CARD_MARGIN: u64 = 64;
 
 /// A cluster index as its manifest describes it.
@@ -62,7 +62,7 @@ impl Stored for StoredCluster {
         let pages = self.layout.buffer_bytes();
         let codes =
             (self.entry.group_codes() as usize).next_multiple_of(LARGEST_ALIGNMENT) + LARGEST_ALIGNMENT;
-        // A row is no longer than a page, but of bytes in many dimensions.
+        // A row is no longer than a page, except for one-byte elements of many dimensions.
         let row = self.layout.row_bytes(1) as usize + LARGEST_ALIGNMENT;
         Buffers { frames: FRAMES, frame_bytes: pages, frame_bytes_with_codes: pages.max(codes).max(row) }
     }
@@ -99,13 +99,13 @@ impl Stored for StoredCluster {
         Ok(())
     }
 
-    /// Those of the first groups where not all fit: this machine scans the others.
+    /// If not all codes fit, those of the first groups go to the card, and the processor scans the others.
     fn codes_on_card(&self, card: &dyn Card, whole: bool) -> Option<CodesOnCard> {
         let (all, unit) = (self.entry.codes.file.bytes, self.entry.group_codes());
         let free = card.free_bytes() - card.free_bytes() / CARD_MARGIN;
         let room = free.saturating_sub(on_card::slots_bytes(&self.entry, &self.layout, card));
         let fit = room / unit.max(1) * unit;
-        // Where there is no room for any, the card says so.
+        // If not even one group fits, allocating it returns the card's error.
         let bytes = if whole { all } else { fit.max(unit).min(all) };
         Some(CodesOnCard { bytes, unit, beside: 0 })
     }
@@ -130,8 +130,8 @@ impl Stored for StoredCluster {
     fn planned_list(&self, params: &SearchParams) -> usize {
         let groups = self.entry.groups as usize;
         let list = |params: &SearchParams| {
-            let scope = Scope::of(params);
-            // Where groups may hold fewer vectors than are wanted, all groups are put in order.
+            let scope = Scope::from_params(params);
+            // If the groups may hold fewer vectors than are wanted, all groups are ordered.
             let short = params.search_list > scope.fewest(groups) * self.layout.group_vectors() / 2;
             params.search_list.max(if short { groups } else { scope.most(groups) })
         };
@@ -158,9 +158,9 @@ impl Stored for StoredCluster {
         let Loading { directory, manifest, split, profile, .. } = *loading;
         let all = split.codes + split.codes_on_tier + split.codes_on_card;
         let code_bytes = (all / self.entry.all_bytes(1).max(1)) as u32;
-        let resident = Resident {
+        let resident = ResidentCodes {
             code_bytes,
-            from: split.codes_on_card,
+            offset: split.codes_on_card,
             bytes: split.codes,
             arriving: loading.arriving,
         };
@@ -176,11 +176,19 @@ impl Stored for StoredCluster {
         if let Some(card) = loading.card {
             let (layout, codec) = (&cluster.pages.layout, &cluster.codec);
             let groups = (layout.identity(), &*cluster.centroids);
-            let taken = (card.card, split.codes_on_card);
-            let scans =
-                on_card::scans(directory, manifest, &self.entry, (layout, codec), groups, taken, &Silent)?;
+            let destination = (card.card, split.codes_on_card);
+            let scans = on_card::upload_codes(
+                directory,
+                manifest,
+                &self.entry,
+                (layout, codec),
+                groups,
+                destination,
+                &Silent,
+            )?;
             let whole = card.resident;
-            let vectors = whole.then(|| on_card::vectors(directory, manifest, &cluster, card.card, &Silent));
+            let vectors =
+                whole.then(|| on_card::upload_vectors(directory, manifest, &cluster, card.card, &Silent));
             cluster.card = Some(scans.finish(vectors.transpose()?, card.mini_batch)?);
         }
         Ok(Arc::new(cluster))
@@ -200,21 +208,24 @@ impl Stored for StoredCluster {
             Some(file) => load_positions(directory, manifest, file, &self.layout).map(Some),
             None => Ok(None),
         };
-        let (of_places, of_ids) = (places.as_ref().ok(), positions.as_ref().ok());
-        let others = |number: u64, page: &[u8]| {
-            let of_places = of_places.and_then(Option::as_ref);
-            let differs = of_places.and_then(|places| places.differ(&self.layout, number, page));
-            let of_ids = of_ids.and_then(Option::as_ref);
-            differs.or_else(|| of_ids.and_then(|ids| misplaced(&self.layout, number, page, ids)))
+        let (read_places, read_positions) = (places.as_ref().ok(), positions.as_ref().ok());
+        let check_page = |number: u64, page: &[u8]| {
+            let places = read_places.and_then(Option::as_ref);
+            let fault = places.and_then(|places| places.differ(&self.layout, number, page));
+            let positions = read_positions.and_then(Option::as_ref);
+            fault.or_else(|| {
+                positions.and_then(|positions| find_misplaced(&self.layout, number, page, positions))
+            })
         };
-        let held = walk(verifying, &self.entry.file, &self.layout, self.entry.groups, others, report)?;
+        let page_counts =
+            walk(verifying, &self.entry.file, &self.layout, self.entry.groups, check_page, report)?;
         if !report.sound {
             return Ok(());
         }
         match (cluster, places, positions) {
             (Err(damage), ..) | (_, Err(damage), _) | (_, _, Err(damage)) => report.fault(damage.to_string()),
             (Ok(cluster), Ok(_), Ok(_)) => {
-                verify::compare_groups(&cluster.centroids, &held, report);
+                verify::compare_groups(&cluster.centroids, &page_counts, report);
                 verify::compare_rows(&cluster.centroids, self.layout.identity(), report);
             }
         }
@@ -243,82 +254,81 @@ impl Stored for StoredCluster {
 
 /// The codes that an open index keeps in memory.
 #[derive(Clone, Copy)]
-struct Resident {
-    /// Of a code.
+struct ResidentCodes {
+    /// Bytes of a code.
     code_bytes: u32,
-    /// What comes before them: what a graphics card has.
-    from: u64,
-    /// Of the codes of the first groups behind that.
+    /// Offset of the first of these codes in the file, in bytes. The codes before it are on a graphics card.
+    offset: u64,
+    /// Bytes of these codes.
     bytes: u64,
-    /// Whether they may come while searches run.
+    /// True if searches may run before all codes have arrived.
     arriving: bool,
 }
 
-/// Loads what a search keeps in memory.
+/// Loads a cluster index with the codes `resident`.
 fn load_cluster(
     directory: &dyn Generation,
     manifest: &Manifest,
     entry: ClusterEntry,
-    resident: Resident,
+    resident: ResidentCodes,
     progress: &dyn Progress,
 ) -> Result<Cluster, IndexError> {
     let wrong = |reason| IndexError::damaged(directory.address(), "the manifest", reason);
     let set = VectorSet::of(directory, manifest, &entry.file)?;
     let (layout, metric) = (entry.layout(manifest).map_err(wrong)?, set.metric);
-    let (codec, bytes) = load_both(directory, manifest, &entry)?;
+    let (codec, bytes) = load_codec_and_centroids(directory, manifest, &entry)?;
     if !codec.has_groups() {
         let reason = format!("codes of kind {} cannot be scanned in groups", codec.kind());
         return Err(wrong(reason));
     }
     if codec.metric() != plain_metric(metric) {
-        let reason = format!("it is for the metric {}, the index has {metric}", codec.metric());
+        let reason = format!("it is for the metric {}; the index has {metric}", codec.metric());
         return Err(IndexError::damaged(
             directory.address().join(&entry.codes.codec.name),
             "the codec",
             reason,
         ));
     }
-    let centroids = Centroids::from_bytes(&bytes, &entry, &layout, metric, manifest.vectors)
-        .map_err(|unread| unread.at(directory.address().join(&entry.centroids.name), "the centroids"))?;
-    // The codes follow: the peak must not hold the file of centroids beside them.
+    let file = entry.centroid_file(&layout, metric);
+    let centroids = Centroids::from_bytes(&bytes, &file, &layout, metric, manifest.vectors)
+        .map_err(|error| error.at(directory.address().join(&entry.centroids.name), "the centroids"))?;
+    // Freed before the codes are loaded, so that the file of centroids does not add to the peak of memory.
     drop(bytes);
     let arriving = resident.arriving && resident.bytes == entry.codes.file.bytes;
     if let Some(rows) = entry.rows.as_ref().filter(|_| !arriving) {
         load_rows(directory, manifest, rows, &centroids)?;
     }
     let identity = layout.identity();
-    let (mut codec, mut centroids, mut stored) = (codec, centroids, None);
+    let (mut codec, mut centroids, mut stored_codec) = (codec, centroids, None);
     let codes = if resident.code_bytes < entry.codes.code_bytes {
         let short = shorter::codec(&codec, resident.code_bytes).map_err(wrong)?;
-        let (entry, centroids_of, codec_of) = (&entry, &centroids, &codec);
-        let source = shorter::Source {
+        let shortener = shorter::Shortener {
             directory,
             manifest,
-            entry,
+            entry: &entry,
             identity,
-            centroids: centroids_of,
-            stored: codec_of,
+            centroids: &centroids,
+            stored: &codec,
             shorter: &short,
             progress,
         };
-        let codes = source.load(resident.bytes)?;
+        let codes = shortener.load(resident.bytes)?;
         centroids.shorten(&codec, &short)?;
-        stored = Some(std::mem::replace(&mut codec, short));
-        Codes::here(codes)
+        stored_codec = Some(std::mem::replace(&mut codec, short));
+        Codes::loaded(codes)
     } else if arriving {
-        Codes::Arriving(Arc::new(Arriving::new(resident.bytes, entry.group_codes())))
+        Codes::Arriving(Arc::new(ArrivingCodes::new(resident.bytes, entry.group_codes())))
     } else if resident.bytes == entry.codes.file.bytes {
-        Codes::here(load(directory, manifest, &entry.codes.file)?)
+        Codes::loaded(load(directory, manifest, &entry.codes.file)?)
     } else {
-        let from = (resident.from / entry.group_codes().max(1)) as u32;
+        let first_group = (resident.offset / entry.group_codes().max(1)) as u32;
         let codes = load_some_codes(directory, manifest, &entry, (identity, &centroids), resident)?;
-        Codes::Here { from, codes }
+        Codes::Loaded { first_group, codes }
     };
-    // Where these are missing, the vectors say it themselves.
-    let found = entry.positions.as_ref();
-    let found =
-        found.map(|file| Positions::open((directory, manifest), file, layout, centroids.groups()).ok());
-    let positions = found.flatten();
+    // Without this file, the places of ids are found by reading all vectors.
+    let positions = entry.positions.as_ref();
+    let positions = positions
+        .and_then(|file| Positions::open((directory, manifest), file, layout, centroids.groups()).ok());
     let order = entry.places.as_ref().filter(|_| positions.is_none());
     let order = order.and_then(|places| manifest.open_file(directory, places).ok());
     let centroids = Arc::new(centroids);
@@ -331,14 +341,14 @@ fn load_cluster(
             .map(|rows| Ok::<_, IndexError>((manifest.open_file(directory, rows)?, rows.crc32c)));
         let rows = rows.transpose()?;
         let fetch = move || codes.fetch(object.as_ref(), rows, identity, &centroids);
-        let started = Builder::new().name("bathyal-arrive".into()).spawn(fetch);
-        started.map_err(|source| TierError::System { operation: "start a thread that loads", source })?;
+        let spawned = Builder::new().name("bathyal-arrive".into()).spawn(fetch);
+        spawned.map_err(|source| TierError::System { operation: "start a thread that loads", source })?;
     }
     Ok(Cluster {
         pages: Pages { layout, check: true, reading: Reading::Pages, at_once: PAGES_AT_ONCE },
         set,
         codec,
-        stored,
+        stored_codec,
         codes,
         codes_offset: entry.file.bytes,
         rows_offset: entry.file.bytes + entry.codes.file.bytes,
@@ -350,8 +360,9 @@ fn load_cluster(
     })
 }
 
-/// Loads the codec and the centroids at the same time: from a store that is elsewhere each takes long.
-fn load_both(
+/// Loads the codec and the bytes of the centroids at the same time, because each takes long from an object
+/// store.
+fn load_codec_and_centroids(
     directory: &dyn Generation,
     manifest: &Manifest,
     entry: &ClusterEntry,
@@ -383,7 +394,7 @@ fn load_rows(
     centroids.take_rows(bytes).map_err(wrong)
 }
 
-/// A cluster index of which only scans are wanted, with codes of `code_bytes` in memory.
+/// Loads a cluster index for scans only, with all codes in memory, of `code_bytes` bytes each.
 pub(super) fn load_for_scan(
     directory: &dyn Generation,
     manifest: &Manifest,
@@ -391,25 +402,26 @@ pub(super) fn load_for_scan(
     code_bytes: u32,
     progress: &dyn Progress,
 ) -> Result<Cluster, IndexError> {
-    let resident = Resident { code_bytes, from: 0, bytes: entry.all_bytes(code_bytes), arriving: false };
+    let resident =
+        ResidentCodes { code_bytes, offset: 0, bytes: entry.all_bytes(code_bytes), arriving: false };
     load_cluster(directory, manifest, entry, resident, progress)
 }
 
-/// Reads the codes of some groups, and checks them group by group.
+/// Reads the codes of consecutive groups, and checks them group by group.
 fn load_some_codes(
     directory: &dyn Generation,
     manifest: &Manifest,
     entry: &ClusterEntry,
     (identity, centroids): (Identity, &Centroids),
-    Resident { from, bytes: wanted, .. }: Resident,
+    ResidentCodes { offset, bytes, .. }: ResidentCodes,
 ) -> Result<Vec<u8>, IndexError> {
     let object = manifest.open_file(directory, &entry.codes.file)?;
-    let mut codes = object.allocate(wanted, 0)?;
+    let mut codes = object.allocate(bytes, 0)?;
     bathyal_tier::advise_huge_pages(&mut codes);
-    codes.resize(wanted as usize, 0);
-    object.read_at(from, &mut codes)?;
+    codes.resize(bytes as usize, 0);
+    object.read_at(offset, &mut codes)?;
     let group_bytes = entry.codes.file.bytes as usize / centroids.groups().max(1);
-    let first = from as usize / group_bytes.max(1);
+    let first = offset as usize / group_bytes.max(1);
     for (group, blocks) in (first..).zip(codes.chunks_exact(group_bytes.max(1))) {
         centroids.check_codes(identity, group as u32, blocks).map_err(|reason| {
             IndexError::damaged(object.address(), format!("the codes of group {group}"), reason)
@@ -418,7 +430,7 @@ fn load_some_codes(
     Ok(codes)
 }
 
-/// Loads what a search has to know that reads vectors alone.
+/// Loads the ids and checksums by place, for searches that read vectors alone.
 fn load_places(
     directory: &dyn Generation,
     manifest: &Manifest,
@@ -431,7 +443,7 @@ fn load_places(
         .map_err(|reason| IndexError::damaged(directory.address().join(&places.name), "the places", reason))
 }
 
-/// Loads the place of each vector, by id.
+/// Loads the place of each id.
 fn load_positions(
     directory: &dyn Generation,
     manifest: &Manifest,
@@ -445,12 +457,12 @@ fn load_positions(
     })
 }
 
-/// What `positions` say otherwise than page `number` does.
-fn misplaced(layout: &GroupLayout, number: u64, page: &[u8], positions: &[u32]) -> Option<String> {
+/// Returns a fault if `positions` (place by id) differs from page `number`.
+fn find_misplaced(layout: &GroupLayout, number: u64, page: &[u8], positions: &[u32]) -> Option<String> {
     let first = number * layout.page_vectors() as u64;
     let ids = (0..layout.page_vectors()).map_while(|slot| layout.id(page, slot));
-    let (place, id) = (first..)
-        .zip(ids)
-        .find(|(place, id)| positions.get(*id as usize).is_some_and(|found| u64::from(*found) != *place))?;
-    Some(format!("vector {id} lies at place {place}, its position is another"))
+    let (place, id) = (first..).zip(ids).find(|(place, id)| {
+        positions.get(*id as usize).is_some_and(|position| u64::from(*position) != *place)
+    })?;
+    Some(format!("vector {id} is at place {place}, but the file of positions has another place"))
 }

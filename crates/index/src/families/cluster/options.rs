@@ -1,4 +1,4 @@
-//! What the builder of a cluster index is told.
+//! The options of a cluster build.
 
 use crate::build::codes::CodeChoice;
 use crate::build::options::{FamilyOptions, GivenOptions, OptionDoc, some_from_text, typed};
@@ -6,20 +6,22 @@ use crate::error::IndexError;
 use bathyal_kernels::quantize::CodeKind;
 use serde::Deserialize;
 
-/// Vectors of a group, about: of 31, 93, 186 and 372 on SIFT and GloVe this needs the least time for a recall.
+/// Approximate number of vectors of a group. Of 31, 93, 186 and 372 on SIFT and GloVe, this needs the least
+/// time for a recall.
 pub const DEFAULT_GROUP_VECTORS: u32 = 96;
 /// Most vectors of a group.
-const MOST_GROUP_VECTORS: u32 = 1 << 16;
+const MAX_GROUP_VECTORS: u32 = 1 << 16;
 
-/// How to build a cluster index.
+/// The options of a cluster build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClusterOptions {
-    /// Vectors of a group, about.
+    /// Approximate number of vectors of a group.
     pub group_vectors: u32,
-    /// Bytes of memory a vector for its code; `None` picks a size that suits the dimension.
+    /// Bytes of each vector's code; `None` chooses a size that suits the dimension.
     pub code_bytes: Option<u32>,
-    /// The kind of code: `axes` or `rabitq1` to `rabitq8`; `None` picks the best by measurement (`docs/codes.md`).
+    /// The kind of code: `axes` or `rabitq1` to `rabitq8`; `None` chooses the best one by the measurements in
+    /// `docs/codes.md`.
     #[serde(deserialize_with = "some_from_text")]
     pub code_kind: Option<CodeKind>,
 }
@@ -30,7 +32,7 @@ impl Default for ClusterOptions {
     }
 }
 
-/// The same for people.
+/// Help texts of the options.
 pub(crate) const DOCS: &[OptionDoc] = &[
     OptionDoc {
         name: "group_vectors",
@@ -54,16 +56,19 @@ pub(crate) fn parse(given: &GivenOptions) -> Result<FamilyOptions, IndexError> {
 }
 
 impl ClusterOptions {
-    /// The codes asked for.
+    /// Returns the requested codes.
     pub(crate) fn codes(&self) -> CodeChoice {
         CodeChoice { bytes: self.code_bytes, kind: self.code_kind }
     }
 
-    /// Refuses numbers that make no index.
+    /// Checks that the options can make an index.
+    ///
+    /// # Errors
+    /// [`IndexError::Parameter`].
     pub(crate) fn check(&self) -> Result<(), IndexError> {
-        if self.group_vectors == 0 || self.group_vectors > MOST_GROUP_VECTORS {
+        if self.group_vectors == 0 || self.group_vectors > MAX_GROUP_VECTORS {
             return Err(IndexError::Parameter(format!(
-                "group_vectors is {}; it must be between 1 and {MOST_GROUP_VECTORS}",
+                "group_vectors is {}; it must be between 1 and {MAX_GROUP_VECTORS}",
                 self.group_vectors
             )));
         }
@@ -71,7 +76,8 @@ impl ClusterOptions {
             && !matches!(kind, CodeKind::Axes | CodeKind::RaBitQ { .. })
         {
             return Err(IndexError::Parameter(format!(
-                "code kind {kind} cannot be scanned in groups; take axes or rabitq1 to rabitq8, or leave the choice open"
+                "codes of kind {kind} cannot be scanned in groups; choose axes or rabitq1 to rabitq8, or \
+                leave out code_kind"
             )));
         }
         self.codes().check()

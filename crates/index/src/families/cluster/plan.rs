@@ -1,6 +1,7 @@
-//! The memory of a build: what each stage takes at its peak, and how many vectors are placed at a time.
+//! Plans the memory of a cluster build: the peak of each stage, and the number of vectors that are placed at
+//! a time.
 
-use super::centroids::GROUPS_A_RUN;
+use super::centroids::GROUPS_PER_RUN;
 use super::options::ClusterOptions;
 use crate::build::options::BuildOptions;
 use crate::form::source::Source;
@@ -10,42 +11,42 @@ use crate::partition::space::Space;
 use crate::partition::{MOST_PARTS, sample_rows};
 use bathyal_kernels::quantize::SCAN_BLOCK;
 
-/// The program itself, thread stacks, and what the allocator keeps.
+/// Bytes of the program itself, of thread stacks, and of memory that the allocator keeps.
 const PROGRAM_BYTES: u64 = 24 << 20;
-/// Blocks of the data's rows as threads read them, and the large pages (2 MiB) that the system maps around what is touched of
-/// files: their headers.
+/// Bytes of the blocks of rows that threads read, and of the large pages (2 MiB) that the system maps for the
+/// headers of files.
 const WINDOW_BYTES: u64 = 20 << 20;
-/// Buffers of pages, codes and spilled vectors.
+/// Bytes of the buffers of pages, codes and spilled vectors.
 const BUFFER_BYTES: u64 = 20 << 20;
-/// Search state, exact search and code tables of each thread.
+/// Bytes of the search state, exact search and code tables of each thread.
 const THREAD_BYTES: u64 = 4 << 20;
-/// Bytes a vector for its id and its place in the order.
+/// Bytes of each vector for its id and its place in the order.
 const PLACING_BYTES: u64 = 4 + 4 + 4;
-/// Calibration: queries, and neighbours of each that a thread keeps, with room for growing lists.
+/// Bytes of the neighbours of the queries of a calibration, which each thread keeps, with spare capacity.
 const TRUTH_BYTES: u64 = 1000 * 101 * 16;
 
-/// How much is placed at a time.
+/// The planned memory of a build, and the number of vectors that are placed at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Plan {
     /// Bytes at the peak.
     pub(crate) planned: u64,
-    /// Most vectors that are placed together, whole runs of groups; all of them where the set fits.
+    /// Most vectors that are placed together: whole runs of groups, or the number of all vectors if they fit.
     pub(crate) rows: usize,
 }
 
 impl Plan {
-    /// The plan for a budget: everything at once where that fits or no budget is given, else parts as large as fit.
-    /// What is planned is above the budget only if no plan keeps within it.
+    /// Plans a build: everything at once if that fits or if there is no budget, otherwise parts as large as
+    /// fit. The planned bytes exceed the budget only if no plan fits.
     pub(crate) fn new(
         data: &Source<'_>,
-        own: &ClusterOptions,
+        cluster_options: &ClusterOptions,
         options: &BuildOptions,
         layout: &GroupLayout,
     ) -> Plan {
         let count = data.count();
         let threads = options.thread_count() as u64;
         let fixed = PROGRAM_BYTES + WINDOW_BYTES + BUFFER_BYTES + threads * THREAD_BYTES;
-        let rest = rest(data, own, layout, threads);
+        let rest = rest(data, cluster_options, layout, threads);
         let row = Space::planned_bytes(data, options.metric) / count as u64 + 1 + PLACING_BYTES;
         let row = row + Placement::KEY_BYTES.max(exchange::planned_bytes(data.dim(), layout.group_vectors()));
         let means = (data.dim() * 4).div_ceil(layout.group_vectors()) as u64;
@@ -54,7 +55,7 @@ impl Plan {
         let Some(budget) = options.memory_bytes.filter(|budget| *budget < whole) else {
             return Plan { planned: whole, rows: count };
         };
-        let run = GROUPS_A_RUN * layout.group_vectors();
+        let run = GROUPS_PER_RUN * layout.group_vectors();
         let least = (2 * count / MOST_PARTS).max(1).next_multiple_of(run).min(count.next_multiple_of(run));
         let free = budget.saturating_sub(fixed + threads * halving_bytes(data.dim()));
         let rows = (free / (row + means)) as usize / run * run;
@@ -63,27 +64,28 @@ impl Plan {
     }
 }
 
-/// Bytes of a thread that cuts small pieces: their vectors as floats, twice.
+/// Returns the bytes of a thread that divides small pieces: two copies of their vectors as f32.
 fn halving_bytes(dim: usize) -> u64 {
     2 * 1024 * (dim as u64 + 1) * 4
 }
 
-/// Bytes of the largest of the stages that do not place vectors.
-fn rest(data: &Source<'_>, own: &ClusterOptions, layout: &GroupLayout, threads: u64) -> u64 {
+/// Returns the bytes of the largest stage that does not place vectors.
+fn rest(data: &Source<'_>, cluster_options: &ClusterOptions, layout: &GroupLayout, threads: u64) -> u64 {
     let (count, dim) = (data.count(), data.dim() as u64);
     let groups = (count / layout.group_vectors() + 1 + 2 * MOST_PARTS) as u64;
     let sample = sample_rows(count, data.dim()) as u64 * (dim + 1) * 4;
-    let code = u64::from(own.codes().bytes(data.dim())).max(dim / 8 + 8);
-    // Rows of the groups and of their runs, counts, checksums and squares, and a code each, in blocks that may be half empty.
-    let centroids = groups * (2 * dim + 2 * dim / GROUPS_A_RUN as u64 + 20 + 2 * code);
+    let code = u64::from(cluster_options.codes().bytes(data.dim())).max(dim / 8 + 8);
+    // Rows of groups and runs, counts, checksums and squares, and a code of each centroid, in blocks that may
+    // be half empty.
+    let centroids = groups * (2 * dim + 2 * dim / GROUPS_PER_RUN as u64 + 20 + 2 * code);
     let codes = groups * (layout.group_blocks() * SCAN_BLOCK) as u64 * code;
-    // The codec takes its sample as it is and centred.
-    let (choice, codec) = (own.codes(), own.codes().codec_bytes(data.dim()));
+    // The codec keeps its sample and a centred copy.
+    let (choice, codec) = (cluster_options.codes(), cluster_options.codes().codec_bytes(data.dim()));
     let training = centroids + 2 * sample + choice.training_bytes(data.dim());
     let making_centroids = groups * dim * 4 + centroids + codec;
     let spreading = sample + sample_rows(count, data.dim()) as u64 * 32;
     let queries = 1000 * (data.given_row_bytes() as u64 + 8 * dim);
-    // The centroids are read as bytes and then kept apart.
+    // The bytes of the centroids and the parsed centroids are in memory at the same time.
     let scanning = codes + codec + 2 * centroids + groups * 24 * threads;
     let calibrating = scanning.max(threads * TRUTH_BYTES) + queries + TRUTH_BYTES;
     training.max(making_centroids).max(spreading).max(calibrating)
@@ -95,28 +97,28 @@ mod tests {
     use crate::format::places::Places;
     use bathyal_kernels::Element;
 
-    /// Bytes of the vectors with ids and checksums, and of codes and centroids, by the bytes of the data: of so many vectors
-    /// that the last group counts for nothing.
+    /// Returns the bytes of vectors with ids and checksums, and of codes and centroids, as shares of the
+    /// bytes of the data. There are so many vectors that an incomplete last group does not matter.
     fn shares(element: Element, dim: u32) -> (f64, f64) {
         let options = ClusterOptions::default();
         let layout = GroupLayout::choose(element, dim, options.group_vectors as usize).expect("a layout");
         let count = 1_u64 << 24;
         let groups = count.div_ceil(layout.group_vectors() as u64);
-        let runs = groups.div_ceil(GROUPS_A_RUN as u64);
-        // A byte more, for a kind of code that does not fit the bytes exactly.
+        let runs = groups.div_ceil(GROUPS_PER_RUN as u64);
+        // One more byte, because not every kind of code can have exactly the requested length.
         let code_bytes = options.codes().of_groups(dim as usize).1 as u64 + 1;
         let codes = groups * (layout.group_blocks() * SCAN_BLOCK) as u64 * code_bytes;
         let places = if Places::are_needed(&layout) { Places::file_bytes(&layout, groups) } else { 0 };
-        // A checksum of each row, too.
+        // Each row has a checksum.
         let centroids = layout.centroid_bytes(groups, runs, code_bytes) + 4 * groups;
         let data = (count * element.row_bytes(dim as usize) as u64) as f64;
         (layout.file_bytes(groups) as f64 / data, (codes + centroids + places) as f64 / data)
     }
 
     #[test]
-    fn indexes_are_hardly_larger_than_their_data() {
+    fn an_index_is_at_most_a_few_percent_larger_than_its_data() {
         for element in [Element::F32, Element::F16, Element::U8, Element::B1] {
-            // Ids alone take more than is allowed of vectors of a few bytes.
+            // For vectors of a few bytes, the ids alone exceed the limit.
             for dim in (8..=3072).step_by(if element == Element::B1 { 8 } else { 1 }) {
                 let bytes = element.row_bytes(dim as usize);
                 if bytes < 96 {
@@ -126,7 +128,7 @@ mod tests {
                 let most = if bytes >= 512 { 1.06 } else { 1.10 };
                 assert!(vectors <= most, "{dim} x {element}: vectors take {vectors}");
                 if element == Element::F32 && dim >= 96 {
-                    // Checksums of single vectors are felt of short ones.
+                    // Checksums of single vectors are a notable share of short vectors.
                     let most = if bytes >= 512 { 1.15 } else { 1.16 };
                     assert!(vectors + others <= most, "{dim} x {element}: all takes {}", vectors + others);
                 }

@@ -1,11 +1,12 @@
-//! The searcher: navigation and scan in memory, then one round of reads.
+//! The search of a cluster index: it finds groups and scans their codes in memory, then reads vectors in one
+//! round.
 
+use super::centroids::scope::{DistanceRatioCounts, Scope};
 use super::centroids::{Centroids, Navigation};
 use super::codes::Codes;
 use super::cost::ClusterShape;
 use super::early;
 use super::on_card;
-use super::scope::{Farness, Scope};
 use super::section::ClusterEntry;
 use crate::calibrate::solve::Solved;
 use crate::cost::Machine;
@@ -27,45 +28,46 @@ use bathyal_store::Object;
 use bathyal_tier::{Cx, Span};
 use std::sync::Arc;
 
-/// How many groups ahead codes are asked for: one is too late for DRAM.
+/// Number of groups that codes are prefetched ahead. One is too late for DRAM.
 const GROUPS_AHEAD: usize = 2;
-/// Bytes of a query for each dimension, at most: the query as bytes, floats, halves and rotated, and its tables, which take 34
-/// bytes for each byte of a code. What the allocator counts (`bathyal-suites state`) is 16 KB at 128 dimensions with what
-/// follows.
+/// Most bytes of a query for each dimension: the query as bytes, as f32, as f16 and rotated, and its tables,
+/// which take 34 bytes for each byte of a code. With [`LEAST_BYTES`], the allocator counts 16 KB at 128
+/// dimensions (`bathyal-suites state`).
 const DIMENSION_BYTES: usize = 64;
-/// The same of tables for codes that are read, where those in memory are shorter.
+/// Most bytes for each dimension of the tables for stored codes, if those in memory are shorter.
 const STORED_BYTES: usize = 40;
-/// Bytes of a query whatever it is: its future, lists of reads, room that lists leave unused.
+/// Bytes of a query that do not depend on the dimension: its future, lists of reads, unused capacity of
+/// lists.
 const LEAST_BYTES: usize = 16 << 10;
-/// Candidates are collected up to so many times the list before the worst are dropped.
+/// Candidates that are collected before the worst are dropped, as a multiple of the candidate list.
 const SLACK: usize = 4;
 
-/// The part of an open index that a search reads.
+/// An open cluster index, as searches use it.
 pub(crate) struct Cluster {
     pub(crate) pages: Pages,
     pub(crate) set: VectorSet,
-    /// Of the codes in memory.
+    /// The codec of the codes in memory.
     pub(crate) codec: Codec,
-    /// Of the codes on the tier, where those in memory are shorter.
-    pub(crate) stored: Option<Codec>,
-    /// The codes of the first groups, as many as the budget holds: all of them, as a rule, at once or in time.
+    /// The codec of the codes on the tier, if those in memory are shorter.
+    pub(crate) stored_codec: Option<Codec>,
+    /// The codes in memory, as many as the budget holds; usually those of all groups.
     pub(crate) codes: Codes,
-    /// Where the tier has the codes of group 0, for the groups whose codes are not in memory.
+    /// Offset of the codes of group 0 on the tier, for groups whose codes are not in memory.
     pub(crate) codes_offset: u64,
-    /// The same of the row of group 0, while rows are yet to come.
+    /// Offset of the row of group 0 on the tier, for searches before the rows have arrived.
     pub(crate) rows_offset: u64,
     pub(crate) centroids: Arc<Centroids>,
     pub(crate) entry: ClusterEntry,
-    /// The codes of all groups on a graphics card, instead of in memory.
+    /// The codes of the first groups on a graphics card, instead of in memory.
     pub(crate) card: Option<Scans>,
-    /// What says where the vector of each id lies, if there is such a file.
+    /// The places by id, if the index has this file.
     pub(crate) positions: Option<Positions>,
-    /// What says whose vector lies where, if there is such a file and not the other one.
+    /// The file of ids by place, if the index has it but no file of positions.
     pub(crate) order: Option<Arc<dyn Object>>,
 }
 
 impl Cluster {
-    /// Bytes of the codes of a group in memory.
+    /// Returns the bytes of the codes of a group in memory.
     pub(crate) fn group_codes(&self) -> usize {
         self.pages.layout.group_blocks() * self.codec.block_bytes()
     }
@@ -80,40 +82,40 @@ impl Cluster {
             stored_codes: self.entry.group_codes() as f64,
             vector_bytes: self.pages.layout.vector_bytes() as u32,
             page_bytes: self.entry.page_bytes,
-            // A card that has the vectors compares those of the best codes and no others.
+            // A card with the vectors compares only those of the best candidates.
             lone: self.pages.lone() || self.card.as_ref().is_some_and(Scans::computes_exact_distances),
-            absent: 1.0 - (self.codes.len() as f64 + on_card) / all,
+            absent_share: 1.0 - (self.codes.len() as f64 + on_card) / all,
         }
     }
 
-    /// Whether what is kept in memory is still on its way.
+    /// Returns true if some of the codes are still arriving from a store.
     fn arriving(&self) -> bool {
-        matches!(&self.codes, Codes::Arriving(codes) if codes.here() < codes.all())
+        matches!(&self.codes, Codes::Arriving(codes) if codes.arrived_bytes() < codes.total_bytes())
     }
 
-    /// The first groups, whose codes a graphics card has.
+    /// Returns the number of groups whose codes are on a graphics card: the first ones.
     pub(super) fn groups_on_card(&self) -> u32 {
         self.card.as_ref().map_or(0, |scans| scans.shape().groups)
     }
 
-    /// The codes of a group, if they are in memory.
+    /// Returns the codes of a group, if they are in memory.
     pub(super) fn resident_codes(&self, group: u32) -> Option<&[u8]> {
         self.codes.group(group, self.group_codes())
     }
 
-    /// Where the tier has the codes of a group.
+    /// Returns the span of the codes of a group on the tier.
     pub(super) fn codes_span(&self, group: u32) -> Span {
         let bytes = self.entry.group_codes();
         Span { offset: self.codes_offset + u64::from(group) * bytes, len: bytes as u32 }
     }
 
-    /// Where the tier has the row of a group's centroid.
+    /// Returns the span of the row of a group's centroid on the tier.
     pub(super) fn row_span(&self, group: u32) -> Span {
         let bytes = self.pages.layout.row_bytes(1);
         Span { offset: self.rows_offset + u64::from(group) * bytes, len: bytes as u32 }
     }
 
-    /// Checks the codes of a group that were read.
+    /// Checks codes of a group that were read from the tier.
     pub(super) fn check_codes(&self, group: u32, codes: &[u8]) -> Result<(), IndexError> {
         let checked = self.centroids.check_codes(self.pages.layout.identity(), group, codes);
         checked.map_err(|reason| self.set.damaged(format!("the codes of group {group}"), reason))
@@ -128,19 +130,20 @@ impl Drop for Cluster {
     }
 }
 
-/// Memory of one running query, reused from query to query.
+/// Buffers of one running query, which later queries reuse.
 pub(crate) struct Scratch {
     pub(super) query: Query,
     pub(super) code_query: CodeQuery,
     pub(super) navigation: Navigation,
+    /// Candidates: places, with their estimated distances.
     pub(super) hits: Vec<Neighbor>,
-    /// Estimates from here on need not be kept.
+    /// Estimates above this are not kept.
     worst: f32,
-    /// Codes that a graphics card scans.
+    /// Number of codes that a graphics card scans.
     pub(super) on_card: u32,
     /// Groups whose codes are not in memory.
     pub(super) absent: Vec<Neighbor>,
-    /// The query for codes that are read, where those in memory are shorter.
+    /// The query for stored codes, if those in memory are shorter.
     stored_query: CodeQuery,
     pub(super) spans: Vec<Span>,
     pub(super) reads: PageReads,
@@ -164,7 +167,8 @@ impl Default for Scratch {
 }
 
 impl Scratch {
-    /// Bytes that a query holds at its peak, about, if it scans up to `planned` of so many groups or has so many candidates.
+    /// Estimates the bytes of a query at its peak, if it scans up to `planned` of `groups` groups, or has up
+    /// to `planned` candidates.
     pub(crate) fn planned_bytes(groups: usize, runs: usize, layout: &GroupLayout, planned: usize) -> u64 {
         let hits = SLACK * planned + layout.group_vectors();
         let navigating = Navigation::planned_bytes(groups, runs, planned);
@@ -175,12 +179,12 @@ impl Scratch {
             + LEAST_BYTES) as u64
     }
 
-    /// The candidates of the last scan, in no order: their places.
+    /// Returns the candidates of the last scan, in no order. Their ids are places.
     pub(crate) fn candidates(&mut self) -> &mut Vec<Neighbor> {
         &mut self.hits
     }
 
-    /// Makes the query ready.
+    /// Prepares a query.
     pub(super) fn begin(&mut self, cluster: &Cluster, query: &[u8], params: &SearchParams) {
         self.query.begin(&cluster.set, query, params);
         self.reads.begin();
@@ -192,27 +196,28 @@ impl Scratch {
         self.worst = f32::INFINITY;
     }
 
-    /// Makes the query ready and finds the groups to scan.
+    /// Prepares a query, and finds the groups to scan.
     fn navigate(&mut self, cluster: &Cluster, query: &[u8], params: &SearchParams) {
         self.begin(cluster, query, params);
         let navigation = &mut self.navigation;
-        cluster.centroids.nearest(&cluster.codec, &self.code_query, &Scope::of(params), navigation);
+        cluster.centroids.nearest(&cluster.codec, &self.code_query, &Scope::from_params(params), navigation);
         self.query.clock.spent(Phase::Navigate);
     }
 
-    /// Navigates and counts how far the groups are that a query may scan.
-    pub(crate) fn count_far(
+    /// Finds the groups that a query may scan, and counts their distance ratios.
+    pub(crate) fn count_distance_ratios(
         &mut self,
         cluster: &Cluster,
         query: &[u8],
         params: &SearchParams,
-        farness: &mut Farness,
+        counts: &mut DistanceRatioCounts,
     ) {
         self.navigate(cluster, query, params);
-        cluster.centroids.count_far(&mut self.navigation, farness);
+        cluster.centroids.count_distance_ratios(&mut self.navigation, counts);
     }
 
-    /// Scans the groups whose codes are in memory and notes the others, but for those that a graphics card has.
+    /// Scans the groups whose codes are in memory. Adds the others to `self.absent`, except those on a
+    /// graphics card.
     fn scan_resident(&mut self, cluster: &Cluster, wanted: usize) {
         let on_card = cluster.groups_on_card();
         for i in 0..self.navigation.groups.len() {
@@ -230,8 +235,8 @@ impl Scratch {
         }
     }
 
-    /// Scans the codes of one group, while those of the next are brought into the cache; `stored` is their codec where they
-    /// are longer than those in memory.
+    /// Scans the codes of one group, and prefetches those of the next into the cache. `stored` is their codec
+    /// if they are longer than those in memory.
     pub(super) fn scan_group(
         &mut self,
         cluster: &Cluster,
@@ -245,12 +250,13 @@ impl Scratch {
             blocks,
             count,
             centroid_distance: group.distance,
-            // What is just as far as the worst may come before it by its place, whichever is scanned first.
+            // A candidate at the same distance as the worst may have a smaller place, so it must be kept: the
+            // result must not depend on the order of scans.
             threshold: self.worst.next_up(),
             first: group.id * cluster.pages.layout.group_vectors() as u32,
             next,
         };
-        let before = self.hits.len();
+        let hits_before = self.hits.len();
         let hits = &mut self.hits;
         match stored {
             Some(codec) => self.stored_query.scan_group_before(codec, &scan, hits),
@@ -258,34 +264,34 @@ impl Scratch {
         }
         self.query.stats.code_distances += count as u32;
         if let Some(among) = &self.query.within {
-            keep_of(among.places(), before, hits);
+            keep_of(among.places(), hits_before, hits);
         }
         if hits.len() >= SLACK * wanted {
             self.worst = keep_best(hits, wanted);
         }
     }
 
-    /// Leaves the best `wanted` candidates, the best first.
+    /// Keeps the best `wanted` candidates, and sorts them, best first.
     fn rank(&mut self, cluster: &Cluster, wanted: usize) {
-        self.leave(cluster, wanted);
+        self.drop_worst(cluster, wanted);
         self.hits.sort_unstable();
         self.query.clock.spent(Phase::Scan);
     }
 
-    /// Leaves the best `wanted` candidates, in no order.
-    fn leave(&mut self, cluster: &Cluster, wanted: usize) {
+    /// Keeps the best `wanted` candidates, in no order.
+    fn drop_worst(&mut self, cluster: &Cluster, wanted: usize) {
         if self.hits.len() < wanted.min(self.query.stats.code_distances as usize) {
-            self.take_unordered(cluster);
+            self.take_all_vectors(cluster);
         }
         if self.hits.len() > wanted {
             keep_best(&mut self.hits, wanted);
         }
     }
 
-    /// Takes all vectors of the groups: their estimates are beyond what a number can say, so that none is below
-    /// another. Queries far outside of the data have such.
+    /// Makes all vectors of the groups candidates, without an order. This is for queries far outside of the
+    /// data, whose estimates overflow.
     #[cold]
-    fn take_unordered(&mut self, cluster: &Cluster) {
+    fn take_all_vectors(&mut self, cluster: &Cluster) {
         self.hits.clear();
         for group in &self.navigation.groups {
             let first = group.id * cluster.pages.layout.group_vectors() as u32;
@@ -294,15 +300,16 @@ impl Scratch {
         }
     }
 
-    /// Navigates and scans an index whose codes are all in memory; the candidates are in no order.
+    /// Finds groups and scans them, for an index whose codes are all in memory. The candidates are in no
+    /// order.
     pub(crate) fn scan(&mut self, cluster: &Cluster, query: &[u8], params: &SearchParams) {
         self.navigate(cluster, query, params);
         self.scan_resident(cluster, params.wanted());
-        self.leave(cluster, params.wanted());
+        self.drop_worst(cluster, params.wanted());
     }
 }
 
-/// Keeps the best `wanted` and returns the worst of them.
+/// Keeps the best `wanted` hits, and returns the distance of the worst of them.
 fn keep_best(hits: &mut Vec<Neighbor>, wanted: usize) -> f32 {
     let (_, worst, _) = hits.select_nth_unstable(wanted - 1);
     let worst = worst.distance;
@@ -337,13 +344,13 @@ impl Searcher for Cluster {
         let wanted = params.wanted();
         let mut slot = None;
         if let Some(scans) = &self.card {
-            let slot = slot.insert(on_card::place(scans, &cx).await);
+            let slot = slot.insert(on_card::wait_for_slot(scans, &cx).await);
             scratch.navigate(self, query, &params);
-            scratch.ask_card(self, slot, &cx, &params)?;
-            // Meanwhile the groups that the card has not.
+            scratch.submit_to_card(self, slot, &cx, &params)?;
+            // Meanwhile, the processor scans the groups that are not on the card.
             scratch.scan_resident(self, wanted);
             scan_absent(&cx, self, wanted, scratch).await?;
-            if scratch.take_from_card(slot, &cx, &params).await? {
+            if scratch.wait_for_card(slot, &cx, &params).await? {
                 return Ok(());
             }
         } else if self.centroids.rows().is_some() {
@@ -360,16 +367,16 @@ impl Searcher for Cluster {
     }
 
     fn effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved> {
-        // Of codes of one length the effort for a recall is the same however many the memory budget holds, unless each that it does
-        // not hold is a request; those on their way are as good as there.
+        // The effort for a recall should not depend on the number of codes that the budget holds, so absent
+        // codes count only if each is a request to a far tier. Codes that are still arriving count as loaded.
         let shape = self.shape();
-        let far = machine.profile.latency_ns >= FAR_LATENCY_NS && matches!(self.codes, Codes::Here { .. });
-        let shape = ClusterShape { absent: if far { shape.absent } else { 0.0 }, ..shape };
+        let far = machine.profile.latency_ns >= FAR_LATENCY_NS && matches!(self.codes, Codes::Loaded { .. });
+        let shape = ClusterShape { absent_share: if far { shape.absent_share } else { 0.0 }, ..shape };
         self.entry.effort(k, recall, &shape, machine)
     }
 
     fn early_effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved> {
-        let shape = ClusterShape { absent: 1.0, ..self.shape() };
+        let shape = ClusterShape { absent_share: 1.0, ..self.shape() };
         self.arriving().then(|| self.entry.effort(k, recall, &shape, machine))?
     }
 
@@ -380,7 +387,7 @@ impl Searcher for Cluster {
     }
 
     fn among(&self, params: &SearchParams, matches: u32, machine: &Machine<'_>) -> Option<Demand> {
-        // A card has the codes; what is on its way is waited for before.
+        // This search needs all codes in memory or on the tier, and the centroids in memory.
         if self.card.is_some() || self.arriving() || self.centroids.rows().is_none() {
             return None;
         }
@@ -416,19 +423,19 @@ impl Searcher for Cluster {
         }
         let mut row = vec![0.0; self.set.dim];
         for group in spread(self.centroids.groups(), wanted) {
-            self.centroids.shifted(group as u32, &mut row);
+            self.centroids.read_centroid(group as u32, &mut row);
             out.extend(row.iter().zip(self.centroids.mean()).map(|(value, mean)| value + mean));
         }
     }
 
     fn arrival(&self) -> Option<Arrival> {
         match &self.codes {
-            Codes::Here { .. } => None,
+            Codes::Loaded { .. } => None,
             Codes::Arriving(codes) => {
                 let rows = self.entry.rows.as_ref().map_or(0, |rows| rows.bytes);
-                let rows_here = if self.centroids.rows().is_some() { rows } else { 0 };
-                let (here, all) = (codes.here() + rows_here, codes.all() + rows);
-                Some(Arrival { here, all, failed: codes.failed() })
+                let arrived_rows = if self.centroids.rows().is_some() { rows } else { 0 };
+                let (here, all) = (codes.arrived_bytes() + arrived_rows, codes.total_bytes() + rows);
+                Some(Arrival { here, all, failed: codes.failure() })
             }
         }
     }
@@ -448,14 +455,14 @@ impl Searcher for Cluster {
     }
 }
 
-/// Scans the groups whose codes are not in memory.
+/// Reads and scans the codes of the groups in `scratch.absent`.
 pub(super) async fn scan_absent(
     cx: &Cx,
     cluster: &Cluster,
     wanted: usize,
     scratch: &mut Scratch,
 ) -> Result<(), IndexError> {
-    if let Some(codec) = cluster.stored.as_ref().filter(|_| !scratch.absent.is_empty()) {
+    if let Some(codec) = cluster.stored_codec.as_ref().filter(|_| !scratch.absent.is_empty()) {
         scratch.stored_query.prepare_groups(codec, &scratch.navigation.shifted);
     }
     for first in (0..scratch.absent.len()).step_by(cluster.pages.at_once) {
@@ -469,7 +476,7 @@ pub(super) async fn scan_absent(
         for i in first..last {
             let (group, codes) = (scratch.absent[i], blocks.bytes(i - first));
             cluster.check_codes(group.id, codes)?;
-            scratch.scan_group(cluster, group, (codes, &[]), cluster.stored.as_ref(), wanted);
+            scratch.scan_group(cluster, group, (codes, &[]), cluster.stored_codec.as_ref(), wanted);
         }
     }
     Ok(())

@@ -1,7 +1,8 @@
-//! What a manifest says of a cluster index.
+//! The entry of a cluster index in a manifest.
 
+use super::centroids::CentroidFile;
+use super::centroids::scope::{self, Pruned};
 use super::cost::ClusterShape;
-use super::scope::{self, Pruned};
 use crate::calibrate::probed::{self, ProbedPoint};
 use crate::calibrate::solve::{Solved, Target};
 use crate::calibrate::{self, Calibration, Curve, Limits};
@@ -16,44 +17,44 @@ use serde::{Deserialize, Serialize};
 
 /// The family's name.
 pub(crate) const NAME: &str = "cluster";
-/// The vectors in the order of their groups.
+/// The file of the vectors, in the order of their groups.
 pub(crate) const VECTORS_NAME: &str = "vectors.bin";
-/// The centroids of groups and runs.
+/// The file of the centroids of runs, and of what is known of groups.
 pub(crate) const CENTROIDS_NAME: &str = "centroids.bin";
-/// The rows of the groups' centroids.
+/// The file of the rows of the groups' centroids.
 pub(crate) const ROWS_NAME: &str = "rows.bin";
-/// The codes of all groups.
+/// The file of the codes of all groups.
 pub(crate) const CODES_NAME: &str = "codes.bin";
-/// Whose vector lies at each place, with its checksum.
+/// The file of the id at each place, with the checksum of its vector.
 pub(crate) const PLACES_NAME: &str = "places.bin";
-/// Where the vector of each id lies.
+/// The file of the place of each id.
 pub(crate) const POSITIONS_NAME: &str = "positions.bin";
-/// The trained codec.
+/// The file of the trained codec.
 pub(crate) const CODEC_NAME: &str = "codec.bin";
-/// No shorter code says enough of a vector.
+/// Bytes of the shortest useful code.
 pub(super) const LEAST_CODE_BYTES: u32 = 8;
-/// What searches may read from a tier.
+/// The files that searches may read from a tier.
 pub(crate) const STRIPED: &[&str] = &[VECTORS_NAME, CODES_NAME];
 
 /// The parameters of a cluster index.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClusterEntry {
-    /// The file of pages that hold the vectors. Named among the manifest's files.
+    /// The file of the pages that hold the vectors. In the manifest, it is listed among the files.
     #[serde(skip)]
     pub file: FileEntry,
-    /// The means of groups and runs. Named among the manifest's files.
+    /// The file of the centroids. In the manifest, it is listed among the files.
     #[serde(skip)]
     pub centroids: FileEntry,
-    /// The rows of the groups' centroids. Named among the manifest's files; none of an index that was built when they were
-    /// among [`ClusterEntry::centroids`].
+    /// The file of the rows of the groups' centroids. In the manifest, it is listed among the files. `None`
+    /// for older indexes, whose rows are in [`ClusterEntry::centroids`].
     #[serde(skip)]
     pub rows: Option<FileEntry>,
-    /// What searches keep that read vectors alone. Named among the manifest's files; none where a page holds a vector, and of an
-    /// index that was built before vectors were read alone from tiers.
+    /// The file of ids and checksums by place, for searches that read vectors alone, without their pages. In
+    /// the manifest, it is listed among the files. `None` if a page holds one vector, and for older indexes.
     #[serde(skip)]
     pub places: Option<FileEntry>,
-    /// Where the vector of each id lies. Named among the manifest's files; none of an index that was built before vectors were
-    /// looked for by their ids without reading all.
+    /// The file of the place of each id. In the manifest, it is listed among the files. `None` for older
+    /// indexes.
     #[serde(skip)]
     pub positions: Option<FileEntry>,
     /// Bytes of a page.
@@ -66,35 +67,35 @@ pub struct ClusterEntry {
     pub runs: u32,
     /// The codes, in blocks, group by group.
     pub codes: CodesEntry,
-    /// Recall against groups scanned and candidates whose pages are read.
+    /// The recall for each number of groups scanned and of candidates whose pages are read.
     pub calibration: Calibration<ProbedPoint>,
-    /// The same where candidates are read alone, without what else is on their pages.
+    /// The recall if candidates are read alone, without the other vectors of their pages.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lone_curves: Vec<Curve<ProbedPoint>>,
-    /// What searches reach that keep fewer bytes of each code in memory, by falling bytes; none of an index that was built
-    /// before this was measured.
+    /// The recall with shorter codes in memory, by falling length. Empty for older indexes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shorter: Vec<ShorterCodes>,
-    /// Where queries of an effort of the calibration stop, by rising probes; none under the inner product, and of an index that
-    /// was built before this was measured: all queries then scan as many groups.
+    /// The prune for each measured number of probes, by rising probes. Empty under the inner product and for
+    /// older indexes; then all queries of an effort scan the same number of groups.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prunes: Vec<Pruned>,
 }
 
-/// Codes that are made of the index's own while it is opened, where a budget does not hold these.
+/// Shorter codes, which are made from the stored codes while the index is opened, if the budget does not hold
+/// those.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShorterCodes {
     /// Bytes of a code in memory.
     pub code_bytes: u32,
-    /// Recall against groups scanned and candidates whose pages are read.
+    /// The recall for each number of groups scanned and of candidates whose pages are read.
     pub curves: Vec<Curve<ProbedPoint>>,
 }
 
 impl ClusterEntry {
-    /// Reads and checks what the manifest of a cluster index says.
+    /// Reads and checks the entry in the manifest of a cluster index.
     ///
     /// # Errors
-    /// A sentence.
+    /// A sentence that names what is missing or inconsistent.
     pub fn read(manifest: &Manifest) -> Result<ClusterEntry, String> {
         let mut entry: ClusterEntry = manifest.structure(NAME)?;
         entry.file = manifest.file(VECTORS_NAME)?.clone();
@@ -107,17 +108,17 @@ impl ClusterEntry {
         Ok(entry)
     }
 
-    /// All files, the one that searches read first.
+    /// Returns all files; the first is the one that searches read.
     pub fn files(&self) -> Vec<FileEntry> {
         let always = [&self.file, &self.codes.file, &self.codes.codec, &self.centroids];
         let some = [&self.rows, &self.places, &self.positions];
         always.into_iter().chain(some.into_iter().flatten()).cloned().collect()
     }
 
-    /// Where vectors lie within groups.
+    /// Returns the layout of vectors in groups and pages.
     ///
     /// # Errors
-    /// A sentence.
+    /// A sentence if a number is out of range.
     pub fn layout(&self, manifest: &Manifest) -> Result<GroupLayout, String> {
         let layout =
             GroupLayout::new(manifest.stored_element()?, manifest.dim, self.page_bytes, self.group_pages)?;
@@ -129,48 +130,51 @@ impl ClusterEntry {
         let layout = self.layout(manifest)?;
         let (vectors, groups, runs) = (manifest.vectors, u64::from(self.groups), u64::from(self.runs));
         let full = vectors.div_ceil(layout.group_vectors() as u64);
-        require((full..=vectors).contains(&groups), "the groups do not hold the vectors")?;
+        require(
+            (full..=vectors).contains(&groups),
+            "the number of groups does not fit the number of vectors",
+        )?;
         require((1..=groups).contains(&runs), "the number of runs is out of range")?;
         require(
             self.file.bytes == layout.file_bytes(groups),
-            "the vectors' length does not follow from the groups",
+            "the length of the vectors' file does not fit the groups",
         )?;
         let code_bytes = u64::from(self.codes.code_bytes);
         require(
             self.centroids.bytes == self.centroid_bytes(&layout, manifest.metric()?),
-            "the centroids' length does not follow from the groups",
+            "the length of the centroids' file does not fit the groups",
         )?;
         require(
             self.rows.as_ref().is_none_or(|rows| rows.bytes == layout.row_bytes(groups)),
-            "the rows' length does not follow from the groups",
+            "the length of the rows' file does not fit the groups",
         )?;
         require(
             self.places.as_ref().is_none_or(|places| places.bytes == Places::file_bytes(&layout, groups)),
-            "the places' length does not follow from the groups",
+            "the length of the places' file does not fit the groups",
         )?;
         require(
             self.positions.as_ref().is_none_or(|file| file.bytes == positions::file_bytes(vectors)),
-            "the positions' length does not follow from the vectors",
+            "the length of the positions' file does not fit the vectors",
         )?;
-        // Places are numbers of 32 bits, the last group's included.
-        let places = (groups - 1).checked_mul(layout.group_vectors() as u64);
+        // All places must fit into 32 bits, including those of the last group.
+        let last_place = (groups - 1).checked_mul(layout.group_vectors() as u64);
         require(
-            places.is_some_and(|last| last < MAX_VECTORS),
-            "there are more places than numbers for them",
+            last_place.is_some_and(|last| last < MAX_VECTORS),
+            "the groups have more places than 32 bits can number",
         )?;
-        // The codes of a group are read at once, and the length of a read has 32 bits.
+        // The codes of a group are one read, and the length of a read has 32 bits.
         let group_codes = (layout.group_blocks() * SCAN_BLOCK) as u64 * code_bytes;
-        require(group_codes <= u64::from(u32::MAX), "the codes of a group are too long for a read")?;
+        require(group_codes <= u64::from(u32::MAX), "the codes of a group are too long for one read")?;
         require(
             self.codes.file.bytes == groups * group_codes,
-            "the codes' length does not follow from their size",
+            "the length of the codes' file does not fit their size",
         )?;
         let series = Some(|point: &ProbedPoint| point.probes);
         let limits = Limits { vectors, probes: self.groups, series };
         calibrate::check(&self.calibration, &limits)?;
         require(
             self.lone_curves.is_empty() || !self.calibration.curves.is_empty(),
-            "there are lone curves without others",
+            "there are lone_curves, but no other curves",
         )?;
         calibrate::check_curves(&self.lone_curves, &limits)?;
         scope::check(&self.prunes, self.groups)?;
@@ -178,54 +182,65 @@ impl ClusterEntry {
         for shorter in &self.shorter {
             require(
                 (LEAST_CODE_BYTES..longer).contains(&shorter.code_bytes),
-                "the lengths of shorter codes do not fall",
+                "the lengths of shorter codes are not in falling order",
             )?;
-            require(!shorter.curves.is_empty(), "there are shorter codes without curves")?;
+            require(!shorter.curves.is_empty(), "shorter codes have no curves")?;
             calibrate::check_curves(&shorter.curves, &limits)?;
             longer = shorter.code_bytes;
         }
         Ok(())
     }
 
-    /// Bytes of the file of centroids.
+    /// Returns the bytes of the file of centroids.
     pub(super) fn centroid_bytes(&self, layout: &GroupLayout, metric: Metric) -> u64 {
         let groups = u64::from(self.groups);
         let whole = layout.centroid_bytes(groups, u64::from(self.runs), u64::from(self.codes.code_bytes));
         if self.rows.is_none() {
             return whole;
         }
-        // A checksum for each row, and what groups are behind by where that is known.
-        let of_group = if metric == Metric::Cosine { 8 } else { 4 };
-        whole - layout.row_bytes(groups) + of_group * groups
+        // The rows are in another file. Each group has a checksum of its row, and under cosine the square of
+        // its centroid.
+        let group_extra = if metric == Metric::Cosine { 8 } else { 4 };
+        whole - layout.row_bytes(groups) + group_extra * groups
     }
 
-    /// Bytes of the centroids in memory.
+    /// Returns the sizes of the file of centroids.
+    pub(super) fn centroid_file(&self, layout: &GroupLayout, metric: Metric) -> CentroidFile {
+        CentroidFile {
+            groups: self.groups as usize,
+            runs: self.runs as usize,
+            bytes: self.centroid_bytes(layout, metric),
+            rows_apart: self.rows.is_some(),
+        }
+    }
+
+    /// Returns the bytes of the centroids in memory.
     pub(super) fn centroid_memory(&self) -> u64 {
         self.centroids.bytes + self.rows.as_ref().map_or(0, |rows| rows.bytes)
     }
 
-    /// Bytes of the codes of a group.
+    /// Returns the bytes of the codes of a group in the file.
     pub(crate) fn group_codes(&self) -> u64 {
         self.codes.file.bytes / u64::from(self.groups.max(1))
     }
 
-    /// Bytes that codes of so many bytes take for a group, in blocks.
+    /// Returns the bytes of the blocks of a group, with codes of `code_bytes` bytes.
     pub(super) fn group_bytes(&self, code_bytes: u32) -> u64 {
         self.group_codes() / u64::from(self.codes.code_bytes.max(1)) * u64::from(code_bytes)
     }
 
-    /// Bytes of codes of all groups, of so many bytes each.
+    /// Returns the bytes of the blocks of all groups, with codes of `code_bytes` bytes.
     pub(super) fn all_bytes(&self, code_bytes: u32) -> u64 {
         u64::from(self.groups) * self.group_bytes(code_bytes)
     }
 
-    /// The curves of searches that keep codes of so many bytes, and read pages.
+    /// Returns the curves of searches with codes of `code_bytes` bytes in memory that read pages.
     fn curves(&self, code_bytes: u32) -> &[Curve<ProbedPoint>] {
         let shorter = self.shorter.iter().find(|shorter| shorter.code_bytes == code_bytes);
         shorter.map_or(&self.calibration.curves, |shorter| &shorter.curves)
     }
 
-    /// The cheapest candidate list and number of probes for a recall.
+    /// Returns the cheapest candidate list and number of probes for a recall. `None` without a calibration.
     pub(super) fn effort(
         &self,
         k: usize,
@@ -233,8 +248,8 @@ impl ClusterEntry {
         shape: &ClusterShape,
         machine: &Machine<'_>,
     ) -> Option<Solved> {
-        let all = shape.code_bytes == self.codes.code_bytes;
-        let curves = match shape.lone && all && !self.lone_curves.is_empty() {
+        let full_codes = shape.code_bytes == self.codes.code_bytes;
+        let curves = match shape.lone && full_codes && !self.lone_curves.is_empty() {
             true => &self.lone_curves,
             false => self.curves(shape.code_bytes),
         };

@@ -1,7 +1,8 @@
-//! Shorter codes than those of the index, for a budget that does not hold these: made while they are read.
+//! Makes shorter codes from the stored ones while an index is opened, if the budget does not hold the stored
+//! ones.
 //!
-//! Groups whose codes stay on the tier cost a read each, of which a query makes hundreds; codes of half the length cost some
-//! candidates more.
+//! The alternative is to leave the codes of some groups on the tier, which takes hundreds of reads in a
+//! query. With codes of half the length, a query needs only some more candidates.
 
 use super::centroids::Centroids;
 use super::section::{ClusterEntry, LEAST_CODE_BYTES};
@@ -12,13 +13,13 @@ use bathyal_kernels::quantize::{Codec, EncodeScratch, SCAN_BLOCK};
 use bathyal_store::{Generation, ObjectExt};
 use bathyal_vectors::progress::Progress;
 
-/// Lengths that a build measures, in eighths of its codes. Below the least, groups are left on the tier: codes of a quarter
-/// would be as many reads.
+/// Lengths that a build measures, in eighths of the length of its codes. If the budget does not hold the
+/// shortest, groups are left on the tier: codes of a quarter of the length would take as many reads.
 const EIGHTHS: [u32; 4] = [6, 5, 4, 3];
 /// Bytes of stored codes that are read at once.
 const READ_BYTES: usize = 1 << 20;
 
-/// The lengths of shorter codes that are worth measuring for codes of `code_bytes`.
+/// Returns the lengths of shorter codes that a build measures, for codes of `code_bytes` bytes.
 pub(super) fn lengths(code_bytes: u32) -> Vec<u32> {
     let mut lengths: Vec<u32> = EIGHTHS.iter().map(|eighths| code_bytes * eighths / 8).collect();
     lengths.retain(|length| (LEAST_CODE_BYTES..code_bytes).contains(length));
@@ -26,10 +27,10 @@ pub(super) fn lengths(code_bytes: u32) -> Vec<u32> {
     lengths
 }
 
-/// The codec of codes of `code_bytes` made of those of `codec`.
+/// Returns the codec of codes of `code_bytes` bytes that are made from those of `codec`.
 ///
 /// # Errors
-/// A sentence, where it has none of just so many.
+/// A sentence if `codec` cannot be shortened to exactly this length.
 pub(super) fn codec(codec: &Codec, code_bytes: u32) -> Result<Codec, String> {
     codec
         .shortened(code_bytes as usize)
@@ -37,8 +38,8 @@ pub(super) fn codec(codec: &Codec, code_bytes: u32) -> Result<Codec, String> {
         .ok_or_else(|| format!("codes of {} bytes cannot be shortened to {code_bytes}", codec.code_bytes()))
 }
 
-/// Where codes are read and what they become.
-pub(super) struct Source<'a> {
+/// Reads stored codes, and makes shorter ones from them.
+pub(super) struct Shortener<'a> {
     pub(super) directory: &'a dyn Generation,
     pub(super) manifest: &'a Manifest,
     pub(super) entry: &'a ClusterEntry,
@@ -49,15 +50,15 @@ pub(super) struct Source<'a> {
     pub(super) progress: &'a dyn Progress,
 }
 
-impl Source<'_> {
-    /// The first `wanted` bytes of the shorter codes of all groups; each group is checked before.
-    pub(super) fn load(&self, wanted: u64) -> Result<Vec<u8>, IndexError> {
+impl Shortener<'_> {
+    /// Returns the first `bytes` bytes of the shorter codes. Checks the stored codes of each group.
+    pub(super) fn load(&self, bytes: u64) -> Result<Vec<u8>, IndexError> {
         let object = self.manifest.open_file(self.directory, &self.entry.codes.file)?;
         let stored_bytes = self.entry.group_codes() as usize;
         let group_bytes = self.entry.group_bytes(self.shorter.code_bytes() as u32) as usize;
-        let mut codes = object.allocate(wanted, 0)?;
+        let mut codes = object.allocate(bytes, 0)?;
         bathyal_tier::advise_huge_pages(&mut codes);
-        codes.resize(wanted as usize, 0);
+        codes.resize(bytes as usize, 0);
         let at_once = (READ_BYTES / stored_bytes).max(1);
         let mut read = vec![0; at_once * stored_bytes];
         let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
@@ -88,7 +89,8 @@ impl Source<'_> {
         Ok(codes)
     }
 
-    /// Checks and shortens the codes of the groups from `first` on.
+    /// Checks the stored codes in `read`, the first of which are those of group `first`, and writes the
+    /// shorter ones to `codes`. An error has the number of the group.
     fn shorten(&self, first: usize, read: &[u8], codes: &mut [u8]) -> Result<(), (u32, String)> {
         let (mut centroid, mut scratch) = (vec![0.0; self.stored.dim()], EncodeScratch::default());
         let stored = read.chunks_exact(self.entry.group_codes() as usize);
@@ -97,7 +99,7 @@ impl Source<'_> {
             self.centroids.check_codes(self.identity, group, read).map_err(|reason| (group, reason))?;
             let count = self.centroids.count(group);
             let used = count.div_ceil(SCAN_BLOCK) * self.shorter.block_bytes();
-            self.centroids.shifted(group, &mut centroid);
+            self.centroids.read_centroid(group, &mut centroid);
             let out = &mut codes[..used];
             self.stored.shorten_group(self.shorter, (read, count), &centroid, out, &mut scratch);
         }

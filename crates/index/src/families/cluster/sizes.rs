@@ -1,6 +1,6 @@
-//! What the build of a cluster index makes.
+//! The planned files of a cluster build.
 
-use super::centroids::GROUPS_A_RUN;
+use super::centroids::GROUPS_PER_RUN;
 use super::options::ClusterOptions;
 use super::plan::Plan;
 use super::section::{
@@ -19,50 +19,55 @@ use bathyal_kernels::Metric;
 use bathyal_kernels::quantize::SCAN_BLOCK;
 use std::ops::RangeInclusive;
 
-/// The files, and what stands for options that were left open.
+/// Plans the files and the stages, and fills in the options without a value.
 pub(super) fn plan(
     data: &Source<'_>,
-    own: &ClusterOptions,
+    cluster_options: &ClusterOptions,
     options: &BuildOptions,
 ) -> Result<FamilyPlan, IndexError> {
-    let layout = layout_of(data, own)?;
-    let (count, rows) = (data.count(), Plan::new(data, own, options, &layout).rows);
+    let layout = choose_layout(data, cluster_options)?;
+    let (count, rows) = (data.count(), Plan::new(data, cluster_options, options, &layout).rows);
     let full = count.div_ceil(layout.group_vectors()) as u64;
-    // Groups and runs begin anew with each piece of a divided set, of which there are some two for each part.
-    let anew = if rows >= count { 0 } else { 2 * MOST_PARTS as u64 };
-    let groups = full..=full + anew;
-    let runs = full.div_ceil(GROUPS_A_RUN as u64)..=(full + anew).div_ceil(GROUPS_A_RUN as u64) + anew;
-    let codes = PlannedCodes::grouped(own.codes(), data.dim());
-    let of_groups = |bytes: &dyn Fn(u64) -> u64| bytes(*groups.start())..=bytes(*groups.end());
+    // Each piece of a divided set begins with a new group and a new run. A part has about two pieces.
+    let pieces = if rows >= count { 0 } else { 2 * MOST_PARTS as u64 };
+    let groups = full..=full + pieces;
+    let runs =
+        full.div_ceil(GROUPS_PER_RUN as u64)..=(full + pieces).div_ceil(GROUPS_PER_RUN as u64) + pieces;
+    let codes = PlannedCodes::grouped(cluster_options.codes(), data.dim());
+    let range = |bytes: &dyn Fn(u64) -> u64| bytes(*groups.start())..=bytes(*groups.end());
     let blocks = (layout.group_blocks() * SCAN_BLOCK) as u64;
-    let of_group = if options.metric == Metric::Cosine { 8 } else { 4 };
-    // A checksum for each row, and what groups are behind by: the rows have a file of their own.
+    let group_extra = if options.metric == Metric::Cosine { 8 } else { 4 };
+    // The rows have their cluster_options file. Each group has a checksum of its row, and under cosine the
+    // square of its centroid.
     let centroids = |groups: u64, runs: u64, code: u64| {
-        layout.centroid_bytes(groups, runs, code) - layout.row_bytes(groups) + of_group * groups
+        layout.centroid_bytes(groups, runs, code) - layout.row_bytes(groups) + group_extra * groups
     };
     let code = codes.code_bytes();
     let centroids: RangeInclusive<u64> = centroids(*groups.start(), *runs.start(), *code.start())
         ..=centroids(*groups.end(), *runs.end(), *code.end());
     let mut files = vec![
-        PlannedFile::within(VECTORS_NAME, of_groups(&|groups| layout.file_bytes(groups))),
-        PlannedFile::within(CODES_NAME, codes.file_bytes(of_groups(&|groups| groups * blocks))),
+        PlannedFile::within(VECTORS_NAME, range(&|groups| layout.file_bytes(groups))),
+        PlannedFile::within(CODES_NAME, codes.file_bytes(range(&|groups| groups * blocks))),
         PlannedFile::within(CODEC_NAME, codes.codec_bytes()),
         PlannedFile::within(CENTROIDS_NAME, centroids),
-        PlannedFile::within(ROWS_NAME, of_groups(&|groups| layout.row_bytes(groups))),
+        PlannedFile::within(ROWS_NAME, range(&|groups| layout.row_bytes(groups))),
         PlannedFile::exactly(POSITIONS_NAME, positions::file_bytes(count as u64)),
     ];
     if Places::are_needed(&layout) {
-        let places = of_groups(&|groups| Places::file_bytes(&layout, groups));
+        let places = range(&|groups| Places::file_bytes(&layout, groups));
         files.push(PlannedFile::within(PLACES_NAME, places));
     }
     let mut parameters = Details::from(codes.parameters());
     parameters.insert("group_vectors", layout.group_vectors().into());
-    let stages = all_stages(data, own, &layout, rows);
+    let stages = all_stages(data, cluster_options, &layout, rows);
     Ok(FamilyPlan { parameters, rows, stages, files })
 }
 
-/// Where vectors lie: groups of about as many as were asked for.
-pub(super) fn layout_of(data: &Source<'_>, own: &ClusterOptions) -> Result<GroupLayout, IndexError> {
-    GroupLayout::choose(data.element(), data.dim() as u32, own.group_vectors as usize)
+/// Chooses the layout, with groups of about the requested number of vectors.
+pub(super) fn choose_layout(
+    data: &Source<'_>,
+    cluster_options: &ClusterOptions,
+) -> Result<GroupLayout, IndexError> {
+    GroupLayout::choose(data.element(), data.dim() as u32, cluster_options.group_vectors as usize)
         .map_err(IndexError::Parameter)
 }

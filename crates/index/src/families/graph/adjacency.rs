@@ -1,78 +1,82 @@
-//! The graph while it grows: fixed room for every vector's neighbours, read without locks.
+//! The lists of a graph while it grows. Each list has the same capacity, and is read without a lock.
 //!
-//! A reader may see a list that is half old and half new. Every number in it is still a vector's id, which is
-//! all that a search needs, so readers take no lock; writers of one list exclude each other by a spin lock.
+//! A reader may see a list that is half old and half new. Every number in it is still the id of a vector, and
+//! a search needs nothing more, so readers take no lock. Writers of one list exclude each other by a spin
+//! lock.
 
 use super::walk::Links;
+use crate::allocate::try_with_capacity;
 use crate::error::IndexError;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use xxhash_rust::xxh3::Xxh3;
 
-/// Lists may grow to this multiple of the maximum degree before they are pruned back, as in DiskANN: pruning
-/// each time an edge is added would cost several times more.
+/// Capacity of a list as a multiple of the maximum degree, as in DiskANN. Pruning a list each time a link is
+/// added would take several times as long.
 const GROWTH: f32 = 1.3;
 
-/// Neighbour lists of all vectors.
+/// The lists of neighbours of all vectors.
 pub(crate) struct Adjacency {
-    /// For each vector its degree, then `room` ids.
+    /// For each vector: its degree, then `capacity` ids.
     words: Vec<AtomicU32>,
     locks: Vec<AtomicBool>,
-    room: usize,
+    /// Most ids of a list.
+    capacity: usize,
 }
 
-/// Exclusive right to change one list.
+/// Lock of one list, which gives the right to change it.
 pub(crate) struct WriteGuard<'a> {
     list: &'a [AtomicU32],
     lock: &'a AtomicBool,
 }
 
 impl Adjacency {
-    /// Bytes that lists for `count` vectors take.
+    /// Returns the bytes of the lists of `count` vectors.
     pub(crate) fn planned_bytes(count: u64, max_degree: u32) -> u64 {
-        count * ((room(max_degree) as u64 + 1) * 4 + 1)
+        count * ((capacity(max_degree) as u64 + 1) * 4 + 1)
     }
 
-    /// Empty lists.
+    /// Creates an empty list for each of `count` vectors.
     ///
     /// # Errors
     /// [`IndexError::NoMemory`].
     pub(crate) fn new(count: usize, max_degree: u32) -> Result<Adjacency, IndexError> {
-        let room = room(max_degree);
-        let wanted = count.saturating_mul(room + 1);
-        let mut words = crate::allocate::try_with_capacity("the links of a graph", wanted)?;
+        let capacity = capacity(max_degree);
+        let word_count = count.saturating_mul(capacity + 1);
+        let mut words = try_with_capacity("the links of a graph", word_count)?;
         bathyal_tier::advise_huge_pages(&mut words);
-        words.resize_with(wanted, || AtomicU32::new(0));
-        let mut locks = crate::allocate::try_with_capacity("the locks of a graph", count)?;
+        words.resize_with(word_count, || AtomicU32::new(0));
+        let mut locks = try_with_capacity("the locks of a graph", count)?;
         locks.resize_with(count, || AtomicBool::new(false));
-        Ok(Adjacency { words, locks, room })
+        Ok(Adjacency { words, locks, capacity })
     }
 
-    /// Number of vectors.
+    /// Returns the number of vectors.
     pub(crate) fn count(&self) -> usize {
         self.locks.len()
     }
 
     #[inline]
     fn list(&self, id: u32) -> &[AtomicU32] {
-        let start = id as usize * (self.room + 1);
-        &self.words[start..start + self.room + 1]
+        let start = id as usize * (self.capacity + 1);
+        &self.words[start..start + self.capacity + 1]
     }
 
-    /// Number of neighbours of `id`.
+    /// Returns the number of neighbours of `id`.
     #[inline]
     pub(crate) fn degree(&self, id: u32) -> usize {
-        (self.list(id)[0].load(Ordering::Acquire) as usize).min(self.room)
+        (self.list(id)[0].load(Ordering::Acquire) as usize).min(self.capacity)
     }
 
-    /// The neighbours of `id`, one by one.
+    /// Returns the neighbours of `id`.
     #[inline]
     pub(crate) fn neighbors(&self, id: u32) -> impl Iterator<Item = u32> + '_ {
         let list = self.list(id);
-        let degree = (list[0].load(Ordering::Acquire) as usize).min(self.room);
+        let degree = (list[0].load(Ordering::Acquire) as usize).min(self.capacity);
         list[1..=degree].iter().map(|n| n.load(Ordering::Relaxed))
     }
 
-    /// A hash of all lists, by which graphs that several threads have grown differ.
+    /// Returns a hash of all lists. It distinguishes graphs that several threads have grown from the same
+    /// input.
     pub(crate) fn hash(&self) -> u64 {
         let mut hash = Xxh3::new();
         let mut bytes = Vec::new();
@@ -85,7 +89,7 @@ impl Adjacency {
         hash.digest()
     }
 
-    /// Waits for the right to change the list of `id`.
+    /// Waits for the lock of the list of `id`.
     pub(crate) fn lock(&self, id: u32) -> WriteGuard<'_> {
         let lock = &self.locks[id as usize];
         while lock.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
@@ -109,7 +113,7 @@ impl Links for Adjacency {
 }
 
 impl WriteGuard<'_> {
-    /// Replaces the list; ids beyond its room are dropped.
+    /// Replaces the list. Ids beyond its capacity are dropped.
     pub(crate) fn set(&self, neighbors: impl ExactSizeIterator<Item = u32>) {
         let degree = neighbors.len().min(self.list.len() - 1);
         for (slot, id) in self.list[1..].iter().zip(neighbors) {
@@ -118,7 +122,7 @@ impl WriteGuard<'_> {
         self.list[0].store(degree as u32, Ordering::Release);
     }
 
-    /// Adds `id` if it is not there; false when the list is full.
+    /// Adds `id` if the list does not contain it. Returns false if the list is full.
     pub(crate) fn add(&self, id: u32) -> bool {
         let degree = self.list[0].load(Ordering::Relaxed) as usize;
         if self.list[1..=degree].iter().any(|n| n.load(Ordering::Relaxed) == id) {
@@ -139,6 +143,7 @@ impl Drop for WriteGuard<'_> {
     }
 }
 
-fn room(max_degree: u32) -> usize {
+/// Returns the most ids of a list.
+fn capacity(max_degree: u32) -> usize {
     (max_degree as f32 * GROWTH).ceil() as usize
 }

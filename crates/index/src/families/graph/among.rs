@@ -1,8 +1,10 @@
-//! Queries that keep to a set of vectors: all codes of the set are scored, and the records of the best are read and compared.
+//! Searches within a set of rows: all codes of the set are scored, and the records of the best are read and
+//! compared.
 //!
-//! No link is followed. A walk passes through vectors of any kind, so that it takes the longer the fewer are in the set, and
-//! misses those that lie where it does not go; codes lie in memory whatever they are of. Where a set is so large that a walk
-//! is cheaper, the index searches for more neighbours and leaves out the others (`open/plan_within`).
+//! No link is followed. A walk through the graph passes through vectors outside the set, so it takes longer
+//! the smaller the set is, and it misses vectors off its path. Codes are all in memory. If a set is so large
+//! that a walk is cheaper, the index searches for more neighbours, and drops those outside the set
+//! (`open/plan_within`).
 
 use super::layout::GraphLayout;
 use super::search::{Graph, Scratch};
@@ -13,7 +15,7 @@ use crate::query::{Phase, SearchParams};
 use bathyal_tier::Cx;
 
 impl Scratch {
-    /// Finds the nearest of a set.
+    /// Finds the nearest vectors of a set.
     pub(super) async fn search_among(
         &mut self,
         cx: &Cx,
@@ -38,7 +40,8 @@ impl Scratch {
         Ok(())
     }
 
-    /// Leaves what brings the candidates of `range` in `self.beam`: places, or pages, none of them twice.
+    /// Fills `self.beam` with the places of the candidates in `range`; in the page-local layout, with their
+    /// pages, none of them twice.
     fn list_records(&mut self, graph: &Graph, range: std::ops::Range<usize>) {
         let Scratch { beam, scoring, opened, .. } = self;
         let places = scoring.hits[range].iter().map(|hit| hit.id);
@@ -51,7 +54,7 @@ impl Scratch {
         }
     }
 
-    /// Reads what is listed, and compares the vectors that it brings.
+    /// Reads the records or pages in `self.beam`, and compares their vectors.
     async fn compare_records(&mut self, cx: &Cx, graph: &Graph) -> Result<(), IndexError> {
         for first in (0..self.beam.len()).step_by(PAGES_AT_ONCE) {
             let last = self.beam.len().min(first + PAGES_AT_ONCE);
@@ -72,7 +75,7 @@ impl Scratch {
         Ok(())
     }
 
-    /// Compares what one read has brought.
+    /// Compares the vectors of one record or page.
     fn compare_record(&mut self, graph: &Graph, place: u32, bytes: &[u8]) -> Result<(), IndexError> {
         let damaged = |reason: String| graph.set.damaged(format!("record {place}"), reason);
         let (id, vector) = match &graph.layout {

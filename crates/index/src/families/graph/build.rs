@@ -1,14 +1,14 @@
-//! Building a graph index: two passes over vectors in memory, of all at once or part by part; then pages, codes and calibration
-//! on disk.
+//! Builds a graph index: two passes over vectors in memory, of all vectors at once or part by part. Then it
+//! writes pages and codes, and calibrates.
 
-use super::calibrate::{self, HeldOut, Measured};
+use super::calibrate::{self, DraftGraph, HeldOutVectors};
 use super::options::{GraphLayoutChoice, GraphOptions};
-use super::parts::{Journal, Parts};
+use super::parts::{DataShape, Journal, MergedGraph};
 use super::plan::Plan;
 use super::section::{GraphEntry, NAME, STRIPED};
 use super::sizes;
-use super::whole::Whole;
-use super::work::{Grown, Work};
+use super::whole::WholeGraph;
+use super::work::{GrownGraph, Work};
 use crate::build::options::{BuildOptions, BuildReport, Builder, Details, FamilyOptions, Job};
 use crate::build::plan::FamilyPlan;
 use crate::build::publishing::{Note, Start, publish, publish_finished};
@@ -19,7 +19,7 @@ use crate::format::manifest::Manifest;
 use crate::partition::space::Space;
 use bathyal_store::Draft;
 
-/// Changes whenever what a build writes does.
+/// Version of the steps of a build. It changes whenever the files that a build writes change.
 const STEPS_VERSION: u32 = 2;
 
 impl From<GraphOptions> for FamilyOptions {
@@ -53,7 +53,7 @@ impl Builder for GraphOptions {
         sizes::plan(data, self, options)
     }
 
-    /// Codes of fewer bytes that do not lie in groups are product codes, which no graphics card scores.
+    /// Shorter codes of whole vectors would be product codes, which a graphics card cannot score.
     fn with_default_code_bytes(&self, _bytes: u32) -> Option<FamilyOptions> {
         None
     }
@@ -61,7 +61,10 @@ impl Builder for GraphOptions {
     fn leaner(&self, dim: usize) -> Vec<(&'static str, FamilyOptions)> {
         let padded = GraphOptions { layout: GraphLayoutChoice::Padded, ..*self };
         vec![
-            ("build the padded layout, in parts, and convert it where there is more memory", padded.into()),
+            (
+                "build the layout padded, in parts, and convert it on a machine with more memory",
+                padded.into(),
+            ),
             ("lower max_degree", GraphOptions { max_degree: self.max_degree / 2, ..*self }.into()),
             ("lower code_bytes", GraphOptions { code_bytes: self.codes().halved(dim), ..*self }.into()),
         ]
@@ -73,12 +76,13 @@ impl Builder for GraphOptions {
 }
 
 /// Builds a graph, or continues a build of the same that was killed.
-fn build(job: Job<'_>, own: &GraphOptions) -> Result<BuildReport, IndexError> {
+fn build(job: Job<'_>, graph_options: &GraphOptions) -> Result<BuildReport, IndexError> {
     let Job { data, target, options, identity, planned, progress } = job;
-    let (rows, threads) = (Plan::new(data, own, options).rows, options.thread_count());
+    let (rows, threads) = (Plan::new(data, graph_options, options).rows, options.thread_count());
     let fingerprint = journal::fingerprint(data, options, identity, STEPS_VERSION);
-    let shape = (data.count(), data.row_bytes(), rows);
-    // A graph that fits in memory is there until it is whole, so it has no step before the last to go on from.
+    let shape = DataShape { vectors: data.count(), row_bytes: data.row_bytes(), rows };
+    // A graph that is grown at once is in memory until it is complete, so its build has no step to continue
+    // from.
     let journal = |draft: &dyn Draft, fingerprint: &str| {
         if rows >= data.count() { None } else { Journal::read(draft, fingerprint, shape) }
     };
@@ -95,18 +99,20 @@ fn build(job: Job<'_>, own: &GraphOptions) -> Result<BuildReport, IndexError> {
     };
     let mut stages = Stages::begin_after(journal.seconds);
     let (layout, directory) = ((), draft.as_ref());
-    let work = Work { data, options, own, layout, identity, rows, threads, directory, progress };
+    let work =
+        Work { data, options, own: graph_options, layout, identity, rows, threads, directory, progress };
     let built = if work.placed_at_once() {
         progress.stage("loading vectors", data.count() as u64);
         let space = Space::load(data, options.metric, threads, progress)?;
         stages.end("load");
-        let mut whole = Whole::grow(&work, &space, &mut stages)?;
-        // Thousands of searches: from memory where the budget has room for the pages, else through the page cache.
-        let room = |bytes| options.memory_bytes.is_none_or(|given| given >= planned + bytes);
-        finish(&work, &mut whole, room, &mut stages)?
+        let mut graph = WholeGraph::grow(&work, &space, &mut stages)?;
+        // The calibration runs thousands of searches. They read from memory if the budget has room for the
+        // pages, otherwise through the page cache.
+        let has_room = |bytes| options.memory_bytes.is_none_or(|budget| budget >= planned + bytes);
+        finish(&work, &mut graph, has_room, &mut stages)?
     } else {
-        let mut parts = Parts::grow(&work, &mut journal, &mut stages)?;
-        finish(&work, &mut parts, |_| false, &mut stages)?
+        let mut graph = MergedGraph::grow(&work, &mut journal, &mut stages)?;
+        finish(&work, &mut graph, |_| false, &mut stages)?
     };
     let (mut manifest, section, links) = built;
     manifest.build_seconds = stages.seconds_so_far();
@@ -115,38 +121,39 @@ fn build(job: Job<'_>, own: &GraphOptions) -> Result<BuildReport, IndexError> {
     Ok(BuildReport::new(&manifest, threads, planned, stages, details))
 }
 
-/// Writes, encodes, calibrates and completes what is grown; returns the manifest, but for the seconds, and the links.
+/// Writes, encodes, calibrates and completes `graph`. Returns the manifest without its seconds, its entry,
+/// and the number of links. `has_room_for` tells if the budget has room for a number of bytes.
 fn finish(
     work: &Work<'_>,
-    grown: &mut impl Grown,
-    room_for: impl Fn(u64) -> bool,
+    graph: &mut impl GrownGraph,
+    has_room_for: impl Fn(u64) -> bool,
     stages: &mut Stages,
 ) -> Result<(Manifest, GraphEntry, u64), IndexError> {
     let (data, directory, options, progress) = (work.data, work.directory, work.options, work.progress);
-    let identity = grown.identify(work)?;
-    let files = grown.write(work)?;
+    let identity = graph.identify(work)?;
+    let files = graph.write(work)?;
     stages.end("write graph");
-    let codes = grown.write_codes(work)?;
+    let codes = graph.write_codes(work)?;
     stages.end("codes");
-    let mut section = grown.section(work, files, codes);
+    let mut section = graph.section(work, files, codes);
     let mut manifest = least_manifest(data, options, identity);
     manifest.set_structure(&section, section.files())?;
-    let in_memory = room_for(section.file.bytes);
-    let missing = HeldOut { ids: grown.held_out(), hidden: grown.hidden() };
-    let measured = Measured { directory, manifest: &manifest, entry: &section, data, in_memory };
-    section.calibration = calibrate::calibrate(&measured, missing, options, progress)?;
+    let in_memory = has_room_for(section.file.bytes);
+    let held_out = HeldOutVectors { ids: graph.held_out(), hidden_places: graph.hidden() };
+    let draft_graph = DraftGraph { directory, manifest: &manifest, entry: &section, data, in_memory };
+    section.calibration = calibrate::calibrate(&draft_graph, held_out, options, progress)?;
     stages.end("calibrate");
-    if !grown.held_out().is_empty() {
-        grown.complete(work)?;
-        manifest.identity = Some(grown.identify(work)?.to_string());
-        (section.file, section.offsets) = grown.write(work)?;
+    if !graph.held_out().is_empty() {
+        graph.complete(work)?;
+        manifest.identity = Some(graph.identify(work)?.to_string());
+        (section.file, section.offsets) = graph.write(work)?;
         stages.end("held-out vectors");
     }
     manifest.set_structure(&section, section.files())?;
-    Ok((manifest, section, grown.links()))
+    Ok((manifest, section, graph.links()))
 }
 
-/// What only this family has to say of a build.
+/// Returns the details of a build that only this family reports.
 fn details(section: &GraphEntry, links: u64, vectors: u64) -> Details {
     Details::from([
         ("max_degree", section.max_degree.into()),

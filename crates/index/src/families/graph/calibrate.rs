@@ -1,8 +1,8 @@
-//! Calibration: how much effort a recall takes on this very index, measured before it is published.
+//! Calibration: measures how much effort each recall takes on this index, before it is published.
 //!
-//! Vectors of the data stand in for queries before they are inserted (unless the caller gives real queries):
-//! the graph that is measured does not know them. They are searched at rising sizes of the candidate list
-//! until nearly nothing is missed, and the recall of each size is stored per k.
+//! Unless the caller gives queries, held-out vectors of the data serve as queries: they are inserted only
+//! after the measurement. The queries run with longer and longer candidate lists, until they miss almost no
+//! neighbour. The recall of each length is stored for each k.
 
 use super::open::{buffers, load_graph};
 use super::section::GraphEntry;
@@ -24,15 +24,16 @@ use bathyal_tier::backend::file::FileOptions;
 use bathyal_vectors::progress::Progress;
 use std::sync::Arc;
 
-/// Sizes of the candidate list that are tried, growing by about a quarter each.
-const LADDER: [u32; 26] = [
+/// Lengths of the candidate list that are measured. Each is about a quarter larger than the one before.
+const MEASURED_LISTS: [u32; 26] = [
     10, 12, 16, 20, 26, 32, 40, 50, 64, 80, 100, 128, 160, 200, 256, 320, 400, 512, 640, 800, 1000, 1280,
     1600, 2000, 2560, 3200,
 ];
-/// Beyond this recall more effort is noise.
+/// Recall above which differences are noise.
 const ENOUGH_RECALL: f32 = 0.999;
 
-/// The ids of the vectors that the build inserts only after calibration, rising; `entry` is none of them.
+/// Returns the ids of the vectors that the build inserts after the calibration, in rising order, without
+/// `entry`.
 pub(crate) fn hold_out(data: &Source<'_>, entry: u32, options: &BuildOptions) -> Vec<u32> {
     if options.calibration.is_some() || data.count() < LEAST_VECTORS {
         return Vec::new();
@@ -42,68 +43,68 @@ pub(crate) fn hold_out(data: &Source<'_>, entry: u32, options: &BuildOptions) ->
     ids
 }
 
-/// What a graph lacks while it is calibrated.
-pub(crate) struct HeldOut<'a> {
-    /// The ids of vectors that no link leads to, rising.
+/// The vectors that a graph lacks while it is calibrated.
+pub(crate) struct HeldOutVectors<'a> {
+    /// Their ids, in rising order. No link leads to these vectors.
     pub(crate) ids: &'a [u32],
-    /// Their places, rising, where searches would see them nevertheless.
-    pub(crate) hidden: Vec<u32>,
+    /// Their places in rising order, which searches must hide.
+    pub(crate) hidden_places: Vec<u32>,
 }
 
-/// The graph that is measured: its manifest has not been written yet.
-pub(crate) struct Measured<'a> {
+/// The graph to measure. Its manifest has not been written yet.
+pub(crate) struct DraftGraph<'a> {
     pub(crate) directory: &'a dyn Generation,
     pub(crate) manifest: &'a Manifest,
     pub(crate) entry: &'a GraphEntry,
     pub(crate) data: &'a Source<'a>,
-    /// Whether there is memory for all pages; else they are read through the page cache.
+    /// True if there is memory for all pages. Otherwise they are read through the page cache.
     pub(crate) in_memory: bool,
 }
 
-/// Measures a graph that lacks `missing`.
+/// Measures a graph that lacks the vectors `held_out`. The result is empty if there are no queries.
 pub(crate) fn calibrate(
-    measured: &Measured<'_>,
-    missing: HeldOut<'_>,
+    draft_graph: &DraftGraph<'_>,
+    held_out: HeldOutVectors<'_>,
     options: &BuildOptions,
     progress: &dyn Progress,
 ) -> Result<Calibration<ListPoint>, IndexError> {
-    let Measured { directory, manifest, entry, data, .. } = *measured;
-    let held_out = missing.ids;
-    let Some(trial) = Trial::prepare(data, options, StandIns::HeldOut(held_out), progress)? else {
+    let DraftGraph { directory, manifest, entry, data, .. } = *draft_graph;
+    let Some(trial) = Trial::prepare(data, options, StandIns::HeldOut(held_out.ids), progress)? else {
         return Ok(Calibration::default());
     };
-    let present = data.count() - held_out.len();
+    let present = data.count() - held_out.ids.len();
     let largest_k = trial.wide;
     let mut graph = load_graph(directory, manifest, entry.clone())?;
-    graph.hide(missing.hidden);
-    let (tier, buffers) = (measured.tier()?, buffers(graph.layout.read_bytes()));
-    // How many vectors the codes rank before a true neighbour grows with their number, so the finished index
-    // needs a list longer by the share that is still missing. Nothing to speak of where there are many.
-    let with_all = |list: u32| (u64::from(list) * data.count() as u64).div_ceil(present as u64) as u32;
+    graph.hide(held_out.hidden_places);
+    let (tier, buffers) = (draft_graph.tier()?, buffers(graph.layout.read_bytes()));
+    // The number of vectors that codes rank before a true neighbour grows with the number of vectors. So the
+    // finished index needs a list that is longer by the share of held-out vectors, which is small for large
+    // indexes.
+    let complete_list = |list: u32| (u64::from(list) * data.count() as u64).div_ceil(present as u64) as u32;
     let mut curves: Vec<Curve<ListPoint>> = trial.curves();
-    progress.stage("calibrating", LADDER.len() as u64);
-    for (step, search_list) in LADDER.into_iter().enumerate() {
-        let wanted =
+    progress.stage("calibrating", MEASURED_LISTS.len() as u64);
+    for (step, search_list) in MEASURED_LISTS.into_iter().enumerate() {
+        let is_unfinished =
             |(at, c): (usize, &Curve<ListPoint>)| search_list >= c.k && !is_finished(c, trial.left(at));
-        if search_list as usize > largest_k && !curves.iter().enumerate().any(wanted) {
+        if search_list as usize > largest_k && !curves.iter().enumerate().any(is_unfinished) {
             break;
         }
         let params = params(largest_k.min(search_list as usize), search_list);
         let threads = options.thread_count();
         let found = answer_all(&graph, &tier, buffers, &trial.queries, params, threads, progress)?;
-        for (_, curve) in curves.iter_mut().enumerate().filter(|(at, c)| wanted((*at, c))) {
+        for (_, curve) in curves.iter_mut().enumerate().filter(|(at, c)| is_unfinished((*at, c))) {
             let recall = recall_at(curve.k as usize, &found, &trial.truth);
-            curve.points.push(ListPoint { search_list: with_all(search_list), recall });
+            curve.points.push(ListPoint { search_list: complete_list(search_list), recall });
         }
         progress.advance(step as u64 + 1);
     }
-    progress.advance(LADDER.len() as u64);
+    progress.advance(MEASURED_LISTS.len() as u64);
     curves.iter_mut().for_each(|curve| curve.keep_rising(|_| ()));
     Ok(trial.calibration(curves))
 }
 
-impl Measured<'_> {
-    /// What the graph is read from.
+impl DraftGraph<'_> {
+    /// Returns the tier from which the graph is read.
     fn tier(&self) -> Result<Arc<dyn Tier>, IndexError> {
         let file = &self.entry.file;
         if self.in_memory {
@@ -114,9 +115,9 @@ impl Measured<'_> {
     }
 }
 
-/// Whether more effort would hardly find more of what is `left` to be found.
-fn is_finished(curve: &Curve<ListPoint>, left: f32) -> bool {
-    curve.points.last().is_some_and(|p| p.recall >= ENOUGH_RECALL * left)
+/// Returns true if more effort would hardly raise the recall, of which at most `reachable` can be reached.
+fn is_finished(curve: &Curve<ListPoint>, reachable: f32) -> bool {
+    curve.points.last().is_some_and(|p| p.recall >= ENOUGH_RECALL * reachable)
 }
 
 fn params(k: usize, search_list: u32) -> SearchParams {
@@ -133,7 +134,7 @@ fn params(k: usize, search_list: u32) -> SearchParams {
     }
 }
 
-/// Mean recall@k of `found`, nearest first, against `truth` (`queries x truth_k`).
+/// Returns the mean recall@k of `found`, nearest first, against `truth` (`queries x truth_k`, row-major).
 fn recall_at(k: usize, found: &[Vec<Neighbor>], truth: &[u32]) -> f32 {
     if found.is_empty() {
         return 0.0;
@@ -156,8 +157,8 @@ mod tests {
 
     #[test]
     fn recall_counts_hits_within_k() {
-        let of = |ids: [u32; 3]| ids.map(|id| Neighbor { distance: 0.0, id }).to_vec();
-        let found = [of([1, 2, 3]), of([7, 8, 9])];
+        let neighbors = |ids: [u32; 3]| ids.map(|id| Neighbor { distance: 0.0, id }).to_vec();
+        let found = [neighbors([1, 2, 3]), neighbors([7, 8, 9])];
         let truth = [2, 1, 5, 9, 8, 7];
         assert_eq!(recall_at(1, &found, &truth), 0.0);
         assert_eq!(recall_at(2, &found, &truth), 0.75);

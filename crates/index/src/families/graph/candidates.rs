@@ -1,8 +1,9 @@
-//! The second pass of a growing graph with a graphics card: what a vector may be linked to are the nearest of those near it, which the card
-//! finds, and nobody searches for it. What the first pass has found farther away stays among the candidates.
+//! The second pass of a build with a graphics card. The card finds the nearest vectors of each vector among
+//! those in near clusters, and they replace the result of a graph search. Links from the first pass, which
+//! may lead farther, stay among the candidates.
 //!
-//! Vectors are divided into clusters, and those of a cluster are compared with those of the clusters near it, in the space in which the
-//! graph is built. Figures: `docs/decisions/gpu.md`.
+//! Vectors are divided into clusters. The vectors of a cluster are compared with those of the clusters near
+//! it, in the space in which the graph is built. Measurements: `docs/decisions/gpu.md`.
 
 use super::grow::{Growth, TOGETHER};
 use crate::error::IndexError;
@@ -16,27 +17,29 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Clusters whose vectors those of a cluster are compared with, itself among them.
-const NEAR: usize = 32;
-/// A cluster has one vector in so many at most, so that small sets have some clusters, too.
-const LEAST_CLUSTERS: usize = 64;
-/// Vectors of a cluster, at most and, where there are so many, at least.
-const CLUSTER: Range<usize> = 64..2048;
-/// Bytes of the vectors of the clusters near one, as floats.
+/// Clusters that a cluster is compared with, including itself.
+const NEAR_CLUSTERS: usize = 32;
+/// Number of clusters that a small set is divided into: a cluster has at most one in `MIN_CLUSTERS` of the
+/// vectors.
+const MIN_CLUSTERS: usize = 64;
+/// Smallest and largest number of vectors of a cluster.
+const CLUSTER_SIZES: Range<usize> = 64..2048;
+/// Most bytes of the vectors of all clusters near a cluster, as f32.
 const NEAR_BYTES: usize = 32 << 20;
 
 impl Growth<'_> {
-    /// The two passes of Vamana over all vectors but those `held_out` (rising), the second with what `card` finds.
+    /// Runs the two passes of Vamana over all vectors that are not in `held_out` (rising), the second with
+    /// `card`. Returns the order of insertion.
     pub(super) fn passes_on_card(
         &self,
         card: &Arc<dyn Card>,
         held_out: &[u32],
     ) -> Result<Vec<u32>, IndexError> {
-        let fitting = NEAR_BYTES / (4 * self.space.point_dim() * NEAR);
-        let cluster = (self.space.count() / LEAST_CLUSTERS).clamp(CLUSTER.start, CLUSTER.end);
+        let fitting = NEAR_BYTES / (4 * self.space.point_dim() * NEAR_CLUSTERS);
+        let cluster = (self.space.count() / MIN_CLUSTERS).clamp(CLUSTER_SIZES.start, CLUSTER_SIZES.end);
         let cluster = (cluster.min(fitting) / TOGETHER).max(1) * TOGETHER;
-        let near = self.near(held_out, vec![TOGETHER, cluster])?;
-        let order = self.sweeps(&near)?;
+        let near = self.near_order(held_out, vec![TOGETHER, cluster])?;
+        let order = self.split_into_sweeps(&near)?;
         let [draft, full] = self.search_lists();
         self.insert("first pass", &order, 1.0, draft)?;
         self.progress.stage("second pass", near.len() as u64);
@@ -48,14 +51,21 @@ impl Growth<'_> {
                 .copied()
                 .collect();
             let (rows, others_rows) = (self.floats(ids)?, self.floats(&others)?);
-            // A vector is its own nearest.
-            let wanted = (full as usize + 1).min(others.len());
-            let (threads, unheard) = (NonZeroUsize::new(self.threads), CancelOnly(self.progress));
-            let found =
-                exact_neighbors_on(Some(card), &others_rows, &rows, Metric::L2, wanted, threads, &unheard)
-                    .map_err(index_error)?;
+            // One more, because each vector is nearest to itself.
+            let neighbor_count = (full as usize + 1).min(others.len());
+            let (threads, silent) = (NonZeroUsize::new(self.threads), CancelOnly(self.progress));
+            let found = exact_neighbors_on(
+                Some(card),
+                &others_rows,
+                &rows,
+                Metric::L2,
+                neighbor_count,
+                threads,
+                &silent,
+            )
+            .map_err(index_error)?;
             let places: Vec<u32> = (0..ids.len() as u32).collect();
-            self.each((&places, number * cluster), full, |place, inserter| {
+            self.for_each((&places, number * cluster), full, |place, inserter| {
                 let candidates = found.ids(place as usize).iter().map(|at| others[*at as usize]);
                 inserter.insert_among(ids[place as usize], candidates, self.options.alpha);
             })?;
@@ -63,7 +73,8 @@ impl Growth<'_> {
         Ok(order)
     }
 
-    /// Of each cluster of `cluster` consecutive vectors those near it, by their means; itself first.
+    /// Returns the numbers of the clusters near each cluster, by the distances of their means, with the
+    /// cluster itself first. A cluster is `cluster` consecutive vectors of `near`.
     fn near_clusters(&self, near: &[u32], cluster: usize) -> Result<Vec<Vec<usize>>, IndexError> {
         let dim = self.space.point_dim();
         let mut means = vec![0.0_f32; near.len().div_ceil(cluster) * dim];
@@ -82,26 +93,28 @@ impl Growth<'_> {
                 });
             }
         });
-        let squared = |a: &[f32], b: &[f32]| -> f32 { a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum() };
-        let of_one = |(number, own): (usize, &[f32])| {
+        let squared_distance =
+            |a: &[f32], b: &[f32]| -> f32 { a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum() };
+        let nearest_to = |(number, own_mean): (usize, &[f32])| {
             if self.progress.cancelled() {
                 return Err(IndexError::Cancelled);
             }
-            // Whatever the distances are, a cluster is nearest to itself.
-            let distance =
-                |other: usize, mean: &[f32]| if other == number { -1.0 } else { squared(own, mean) };
+            // A cluster is always the nearest to itself.
+            let distance = |other: usize, mean: &[f32]| {
+                if other == number { -1.0 } else { squared_distance(own_mean, mean) }
+            };
             let mut all: Vec<(f32, usize)> = means
                 .chunks_exact(dim)
                 .enumerate()
                 .map(|(other, mean)| (distance(other, mean), other))
                 .collect();
             all.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-            Ok(all.iter().take(NEAR).map(|(_, other)| *other).collect())
+            Ok(all.iter().take(NEAR_CLUSTERS).map(|(_, other)| *other).collect())
         };
-        means.chunks_exact(dim).enumerate().map(of_one).collect()
+        means.chunks_exact(dim).enumerate().map(nearest_to).collect()
     }
 
-    /// Some vectors as points of the space that the graph is built in.
+    /// Returns the vectors `ids` as f32 points of the space in which the graph is built.
     fn floats(&self, ids: &[u32]) -> Result<VectorFile, IndexError> {
         let dim = self.space.point_dim();
         let mut bytes = vec![0; 4 * dim * ids.len()];

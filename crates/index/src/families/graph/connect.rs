@@ -1,57 +1,59 @@
-//! Every vector of a merged graph must be reachable, as in one that is grown in memory (`repair`). Its lists are in a file, so
-//! they are gone through from the first to the last as often as it takes.
+//! Makes every vector of a merged graph reachable, as `repair` does in memory. The lists are in a file, so
+//! this reads the whole file in order, as often as necessary.
 
-use super::repair::no_room;
+use super::repair::degree_too_small;
 use super::slots::Slots;
 use super::work::Work;
 use crate::allocate::try_with_capacity;
 use crate::error::IndexError;
 use crate::format::walk::Marks;
 
-/// Marks a vector that has not been reached.
+/// Parent of a vector that has not been reached.
 const UNREACHED: u32 = u32::MAX;
-/// Vectors between two looks at cancellation.
+/// Vectors between two checks for cancellation.
 const CHECK_EVERY: usize = 16_384;
 
-/// Bytes a vector that [`connect`] takes: from where it was reached, and two marks.
-pub(super) const BYTES_A_VECTOR: u64 = 4 + 1;
+/// Bytes that [`connect`] takes for each vector: its parent, and less than a byte for marks.
+pub(super) const BYTES_PER_VECTOR: u64 = 4 + 1;
 
-/// The vectors reached so far, as a tree: from where each was reached first.
-struct Flood {
+/// The vectors that have been reached so far, as a tree.
+struct ReachedTree {
+    /// The vector from which each vector was reached first, by id.
     parent: Vec<u32>,
-    /// Those whose links have been followed.
+    /// Vectors whose links have been followed.
     followed: Marks,
+    /// Number of reached vectors.
     reached: usize,
-    /// Reached, but not followed yet.
-    waiting: usize,
+    /// Number of reached vectors whose links have not been followed yet.
+    to_follow: usize,
 }
 
-impl Flood {
+impl ReachedTree {
     fn is_reached(&self, id: u32) -> bool {
         self.parent[id as usize] != UNREACHED
     }
 
-    /// Hangs `id` on `parent`, if it hangs nowhere.
+    /// Adds `id` as a child of `parent`, unless it has been reached.
     fn reach(&mut self, id: u32, parent: u32) {
         if !self.is_reached(id) {
             self.parent[id as usize] = parent;
             self.reached += 1;
-            self.waiting += 1;
+            self.to_follow += 1;
         }
     }
 
     /// Follows the links of `id`, if it has been reached.
     fn follow(&mut self, id: u32, list: &[u32]) {
         if self.is_reached(id) && self.followed.mark(id) {
-            self.waiting -= 1;
+            self.to_follow -= 1;
             list.iter().for_each(|link| self.reach(*link, id));
         }
     }
 
-    /// Follows links until nothing more is reached.
-    fn run(&mut self, work: &Work<'_>, slots: &Slots) -> Result<(), IndexError> {
+    /// Follows the links of all reached vectors, until no more vectors are reached.
+    fn follow_file(&mut self, work: &Work<'_>, slots: &Slots) -> Result<(), IndexError> {
         let mut list = Vec::new();
-        while self.waiting > 0 {
+        while self.to_follow > 0 {
             let mut reader = slots.reader();
             for id in 0..self.parent.len() {
                 if id % CHECK_EVERY == 0 {
@@ -65,9 +67,9 @@ impl Flood {
         Ok(())
     }
 
-    /// Links `anchor`, which has been reached, to `id`: on a free place, or instead of the last neighbour that was reached from
-    /// elsewhere. False if all places are taken by links that others hang on.
-    fn tie(&mut self, slots: &mut Slots, anchor: u32, id: u32) -> Result<bool, IndexError> {
+    /// Adds a link from `anchor`, which has been reached, to `id`. If the list is full, the link replaces the
+    /// last one that is not an edge of the tree. Returns false if all links are edges of the tree.
+    fn attach(&mut self, slots: &mut Slots, anchor: u32, id: u32) -> Result<bool, IndexError> {
         let mut list = slots.get(anchor)?;
         if list.len() < slots.width() {
             list.push(id);
@@ -81,8 +83,8 @@ impl Flood {
         Ok(true)
     }
 
-    /// Follows the links of `start` and of all that is reached by them.
-    fn follow_all(&mut self, slots: &Slots, start: u32) -> Result<(), IndexError> {
+    /// Follows the links of `start`, and of all vectors that are reached from it.
+    fn follow_from(&mut self, slots: &Slots, start: u32) -> Result<(), IndexError> {
         let mut stack = vec![start];
         while let Some(id) = stack.pop() {
             let list = slots.get(id)?;
@@ -92,40 +94,47 @@ impl Flood {
         Ok(())
     }
 
-    /// Ties vectors that are not reached, and none of those `absent`, to one that is and that they link to themselves.
-    fn tie_near(&mut self, work: &Work<'_>, slots: &mut Slots, absent: &[u32]) -> Result<bool, IndexError> {
-        let mut tied = false;
+    /// Adds a link to each unreached vector that is not in `absent`, from a reached vector that it links to
+    /// itself. Returns false if no link could be added.
+    fn attach_near(
+        &mut self,
+        work: &Work<'_>,
+        slots: &mut Slots,
+        absent: &[u32],
+    ) -> Result<bool, IndexError> {
+        let mut attached = false;
         for id in 0..self.parent.len() as u32 {
             if self.is_reached(id) || absent.binary_search(&id).is_ok() {
                 continue;
             }
             work.check_cancelled()?;
             for anchor in slots.get(id)? {
-                if self.is_reached(anchor) && self.tie(slots, anchor, id)? {
-                    self.follow_all(slots, id)?;
-                    tied = true;
+                if self.is_reached(anchor) && self.attach(slots, anchor, id)? {
+                    self.follow_from(slots, id)?;
+                    attached = true;
                     break;
                 }
             }
         }
-        Ok(tied)
+        Ok(attached)
     }
 
-    /// Ties the first vector that is not reached to any that can take it; false where none can.
-    fn tie_anywhere(
+    /// Adds a link to the first unreached vector that is not in `absent`, from any reached vector that can
+    /// take one. Returns false if none can.
+    fn attach_anywhere(
         &mut self,
         work: &Work<'_>,
         slots: &mut Slots,
         absent: &[u32],
     ) -> Result<bool, IndexError> {
         let all = 0..self.parent.len() as u32;
-        let lost = all.clone().find(|id| !self.is_reached(*id) && absent.binary_search(id).is_err());
-        let Some(lost) = lost else { return Ok(false) };
+        let unreached = all.clone().find(|id| !self.is_reached(*id) && absent.binary_search(id).is_err());
+        let Some(unreached) = unreached else { return Ok(false) };
         for anchor in all {
             if anchor % 64 == 0 {
                 work.check_cancelled()?;
             }
-            if self.is_reached(anchor) && self.tie(slots, anchor, lost)? {
+            if self.is_reached(anchor) && self.attach(slots, anchor, unreached)? {
                 return Ok(true);
             }
         }
@@ -133,7 +142,10 @@ impl Flood {
     }
 }
 
-/// Adds links until every vector but those `absent` (rising) is reachable from `entry`.
+/// Adds links until every vector that is not in `absent` (rising) is reachable from `entry`.
+///
+/// # Errors
+/// [`IndexError::Parameter`] if no vector can take a link; a failed read of the file; cancellation.
 pub(super) fn connect(
     work: &Work<'_>,
     slots: &mut Slots,
@@ -142,17 +154,17 @@ pub(super) fn connect(
 ) -> Result<(), IndexError> {
     let count = work.data.count();
     work.progress.stage("connecting", count as u64);
-    let mut parent = try_with_capacity("how vectors are reached", count)?;
+    let mut parent = try_with_capacity("the tree of reached vectors", count)?;
     parent.resize(count, UNREACHED);
-    let mut flood = Flood { parent, followed: Marks::new(count as u64)?, reached: 0, waiting: 0 };
-    flood.reach(entry, entry);
+    let mut tree = ReachedTree { parent, followed: Marks::new(count as u64)?, reached: 0, to_follow: 0 };
+    tree.reach(entry, entry);
     loop {
-        flood.run(work, slots)?;
-        if flood.reached + absent.len() >= count {
+        tree.follow_file(work, slots)?;
+        if tree.reached + absent.len() >= count {
             return Ok(());
         }
-        if !flood.tie_near(work, slots, absent)? && !flood.tie_anywhere(work, slots, absent)? {
-            return Err(no_room(slots.width()));
+        if !tree.attach_near(work, slots, absent)? && !tree.attach_anywhere(work, slots, absent)? {
+            return Err(degree_too_small(slots.width()));
         }
     }
 }

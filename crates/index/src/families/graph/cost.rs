@@ -1,5 +1,6 @@
-//! The cost of graph searches on a device (second-tier-memory, section 3.1, equations 1 and 2), with the software
-//! pipeline of section 5: queries that wait let others compute, so that the slower of processor and device decides.
+//! The cost of graph searches on a device (second-tier-memory, section 3.1, equations 1 and 2), with the
+//! software pipeline of section 5: while some queries wait, others compute, so the slower of processor and
+//! device limits the throughput.
 
 use crate::cost::Machine;
 use crate::cost::demand::{Demand, Execution, Prediction, moved_bytes};
@@ -7,22 +8,23 @@ use crate::query::SearchTotals;
 use bathyal_tier::TierProfile;
 use serde::{Deserialize, Serialize};
 
-/// What one query of an index costs, whatever the device. Means over a set of queries.
+/// The cost of one query of an index, independent of the device. Means over a set of queries.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct QueryCost {
-    /// Dependent rounds of reads.
+    /// Rounds of reads, each of which depends on the previous one.
     pub hops: f64,
     /// Reads (# Hops in the paper, whose hops read one vertex each).
     pub reads: f64,
-    /// Bytes asked for.
+    /// Bytes that the reads request.
     pub bytes: f64,
-    /// Processor time in nanoseconds of one thread, measured where reads take no time: the same search in DRAM.
+    /// Processor time of one thread in nanoseconds, measured on the same search in DRAM, where reads take no
+    /// time.
     pub compute_ns: f64,
 }
 
 impl QueryCost {
-    /// The means of `queries` queries that cost `totals` and `seconds` of processor time together; all zero
-    /// without queries.
+    /// Returns the means of `queries` queries, which together have the counters `totals` and took `seconds`
+    /// of processor time. All means are zero if there are no queries.
     pub fn mean(totals: &SearchTotals, queries: usize, seconds: f64) -> QueryCost {
         let share = 1.0 / queries.max(1) as f64;
         QueryCost {
@@ -33,8 +35,9 @@ impl QueryCost {
         }
     }
 
-    /// Bytes that a device of this granularity moves for a query. Reads of whole granules are taken to be aligned;
-    /// others begin anywhere, and touch `1 + (bytes - 1) / granularity` granules in the mean.
+    /// Returns the bytes that a device with this granularity (in bytes) moves for a query. Reads of whole
+    /// granules are assumed to be aligned. Others begin anywhere, and touch `1 + (bytes - 1) / granularity`
+    /// granules on average.
     pub fn moved_bytes(&self, granularity: u32) -> f64 {
         if self.reads <= 0.0 || self.bytes <= 0.0 {
             return 0.0;
@@ -45,7 +48,8 @@ impl QueryCost {
     }
 }
 
-/// Predicts a search of queries that cost `cost` each, on `device`, run as `execution` says.
+/// Predicts the search of queries with the mean cost `cost` on `device`, with the threads and queries in
+/// flight of `execution`.
 pub fn predict(cost: &QueryCost, device: &TierProfile, execution: &Execution) -> Prediction {
     let demand = Demand {
         rounds: cost.hops,
@@ -56,30 +60,31 @@ pub fn predict(cost: &QueryCost, device: &TierProfile, execution: &Execution) ->
     demand.on(device, execution)
 }
 
-/// Reads of a search beside one for each candidate, about: those that better ones put out of the list.
-const READS_A_CANDIDATE: f64 = 1.05;
-/// Share of the links of a vector that lead to others that have not been seen, about.
+/// Reads for each entry of the candidate list, approximately. It is above 1 because better candidates push
+/// some out of the list after they have been read.
+const READS_PER_CANDIDATE: f64 = 1.05;
+/// Share of the links of a vector that lead to vectors that the query has not visited, approximately.
 const NEW_LINKS: f64 = 0.6;
 
-/// A graph as a query meets it.
+/// The properties of a graph that determine the cost of a query.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct GraphShape {
-    /// Vectors that a read brings: 1, but of pages whose vectors are all compared.
-    pub(super) vectors_a_read: f64,
-    /// Bytes of a read, in the mean.
+    /// Vectors in a read that are all compared: the vectors of a page in the page-local layout, otherwise 1.
+    pub(super) vectors_per_read: f64,
+    /// Bytes of a read, on average.
     pub(super) read_bytes: f64,
-    /// Links of a vector, at most.
+    /// Most links of a vector.
     pub(super) max_degree: f64,
     pub(super) vector_bytes: f64,
     pub(super) code_bytes: f64,
 }
 
 impl GraphShape {
-    /// What a query with so many candidates asks for, that reads `beam_width` records at once. Pages that several vectors
-    /// share are read for two of them, about.
+    /// Returns the demand of a query with a list of `candidates` candidates, which reads `beam_width` records
+    /// at once. A read of a page that several vectors share serves two candidates, approximately.
     pub(super) fn demand(&self, candidates: f64, beam_width: f64, machine: &Machine<'_>) -> Demand {
-        let shared = self.vectors_a_read.clamp(1.0, 2.0);
-        let reads = (READS_A_CANDIDATE * candidates / shared).max(1.0);
+        let shared = self.vectors_per_read.clamp(1.0, 2.0);
+        let reads = (READS_PER_CANDIDATE * candidates / shared).max(1.0);
         let cost = QueryCost {
             hops: (reads / beam_width.max(1.0)).max(1.0),
             reads,
@@ -88,9 +93,9 @@ impl GraphShape {
         };
         let processor = machine.processor;
         let codes = candidates * self.max_degree * NEW_LINKS;
-        // A code lies anywhere in memory, and is scored from there.
+        // Each code is at a random place in memory.
         let navigating = codes * (processor.access_ns / 2.0 + self.code_bytes * processor.code_byte_ns);
-        let comparing = reads * self.vectors_a_read * self.vector_bytes * processor.vector_byte_ns;
+        let comparing = reads * self.vectors_per_read * self.vector_bytes * processor.vector_byte_ns;
         Demand {
             rounds: cost.hops,
             reads,
@@ -101,15 +106,16 @@ impl GraphShape {
 }
 
 impl GraphShape {
-    /// What a query asks for that scores the codes of `matches` vectors, which are this `share` of all, and reads so many candidates.
+    /// Returns the demand of a query that scores the codes of `matches` vectors, which are the share `share`
+    /// of all, and reads `candidates` of them.
     pub(super) fn among(&self, matches: f64, share: f64, candidates: f64, machine: &Machine<'_>) -> Demand {
         let processor = machine.processor;
-        // The more of the codes are scored, the more of them come in one stream.
+        // The larger the share, the more the scored codes are read as one stream.
         let streamed = self.code_bytes * processor.stream_byte_ns / share.max(f64::MIN_POSITIVE);
         let code = streamed.min(processor.access_ns / 2.0) + self.code_bytes * processor.code_byte_ns;
         let cost =
             QueryCost { hops: 2.0, reads: candidates, bytes: candidates * self.read_bytes, compute_ns: 0.0 };
-        let comparing = candidates * self.vectors_a_read * self.vector_bytes * processor.vector_byte_ns;
+        let comparing = candidates * self.vectors_per_read * self.vector_bytes * processor.vector_byte_ns;
         Demand {
             rounds: cost.hops,
             reads: candidates,
@@ -134,16 +140,16 @@ mod tests {
     }
 
     #[test]
-    fn a_synchronous_search_adds_what_it_waits_to_what_it_computes() {
-        // 100 us + 20 x 5 us = 200 us, the transfer of 20480 B at 20.48 GB/s is 1 us more.
-        let told = predict(&COST, &device(5_000, 20.48, 64, 0.0), &run(1));
-        assert_eq!(told.bound, Bound::Latency);
-        assert!((told.qps - 1e9 / 201_000.0).abs() < 1e-6, "{}", told.qps);
-        assert!((told.latency_ns - 201_000.0).abs() < 1e-6);
+    fn the_time_of_a_synchronous_search_is_its_computing_plus_its_waiting() {
+        // 100 us + 20 x 5 us = 200 us; the transfer of 20480 B at 20.48 GB/s takes 1 us more.
+        let prediction = predict(&COST, &device(5_000, 20.48, 64, 0.0), &run(1));
+        assert_eq!(prediction.bound, Bound::Latency);
+        assert!((prediction.qps - 1e9 / 201_000.0).abs() < 1e-6, "{}", prediction.qps);
+        assert!((prediction.latency_ns - 201_000.0).abs() < 1e-6);
     }
 
     #[test]
-    fn a_pipelined_search_is_as_fast_as_the_slower_of_processor_and_device() {
+    fn the_slower_of_processor_and_device_limits_a_pipelined_search() {
         let fast = predict(&COST, &device(5_000, 20.48, 64, 0.0), &run(16));
         assert_eq!((fast.bound, fast.qps), (Bound::Compute, 10_000.0));
         assert_eq!(fast.latency_ns, 1_600_000.0);
@@ -153,19 +159,19 @@ mod tests {
         // Equation 2: 80 reads a query at 400,000 a second.
         let disk = predict(&COST, &device(75_000, 5.3, 64, 400_000.0), &run(1000));
         assert_eq!((disk.bound, disk.qps), (Bound::Iops, 5_000.0));
-        // Little's law: 4 in flight, each 100 us + 20 x 75 us alone, and 20480 B at 20.48 GB/s.
+        // Little's law: 4 in flight, each takes 100 us + 20 x 75 us alone, and 20480 B at 20.48 GB/s.
         let few = predict(&COST, &device(75_000, 20.48, 64, 0.0), &run(4));
         assert_eq!((few.bound, few.qps), (Bound::Latency, 4e9 / 1_601_000.0));
     }
 
     #[test]
-    fn issuing_reads_takes_processor_time_and_threads_share_the_device_only() {
+    fn issuing_reads_takes_processor_time_and_threads_share_only_the_device() {
         let issue = Execution { issue_ns: 150.0, ..run(16) };
         // 100 us + 80 x 0.15 us.
-        let told = predict(&COST, &device(2_800, 25.0, 64, 0.0), &issue);
-        assert_eq!((told.bound, told.qps), (Bound::Compute, 1e9 / 112_000.0));
+        let prediction = predict(&COST, &device(2_800, 25.0, 64, 0.0), &issue);
+        assert_eq!((prediction.bound, prediction.qps), (Bound::Compute, 1e9 / 112_000.0));
         let two = predict(&COST, &device(2_800, 25.0, 64, 0.0), &Execution { threads: 2, ..issue });
-        assert_eq!(two.qps, 2.0 * told.qps);
+        assert_eq!(two.qps, 2.0 * prediction.qps);
         let narrow = device(2_800, 0.1, 64, 0.0);
         let two = predict(&COST, &narrow, &Execution { threads: 2, ..issue });
         assert_eq!(two.qps, predict(&COST, &narrow, &issue).qps);
@@ -181,15 +187,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_bounds_nothing() {
+    fn unknown_properties_of_a_device_set_no_bound() {
         let nothing = QueryCost { hops: 0.0, reads: 0.0, bytes: 0.0, compute_ns: 0.0 };
-        let told = predict(&nothing, &device(0, 0.0, 0, 0.0), &Execution { threads: 0, ..run(0) });
-        assert_eq!((told.qps, told.latency_ns), (f64::INFINITY, 0.0));
+        let prediction = predict(&nothing, &device(0, 0.0, 0, 0.0), &Execution { threads: 0, ..run(0) });
+        assert_eq!((prediction.qps, prediction.latency_ns), (f64::INFINITY, 0.0));
         assert_eq!(predict(&COST, &device(0, 0.0, 64, 0.0), &run(1)).bound, Bound::Compute);
     }
 
     #[test]
-    fn means_are_taken_over_the_queries() {
+    fn a_mean_cost_divides_totals_by_the_number_of_queries() {
         let totals = SearchTotals { hops: 40, reads: 160, bytes: 640, ..SearchTotals::default() };
         let mean = QueryCost::mean(&totals, 4, 4e-3);
         assert_eq!((mean.hops, mean.reads, mean.bytes, mean.compute_ns), (10.0, 40.0, 160.0, 1e6));
@@ -212,9 +218,12 @@ mod tests {
         fn larger_granules_are_never_faster(
             cost in costs(), latency in 0..100_000_u64, gigabytes in 0.1..100.0_f64, width in 1..256_u32,
         ) {
-            let told = |granularity| predict(&cost, &device(latency, gigabytes, granularity, 0.0), &run(width)).qps;
-            // Whole granules may be aligned where larger ones are not, never the other way round.
-            prop_assert!(told(256) <= told(64) * (1.0 + 1e-9));
+            let qps = |granularity| {
+               predict(&cost, &device(latency, gigabytes, granularity, 0.0), &run(width)).qps
+            };
+            // Reads of whole small granules are aligned, and may be unaligned for larger granules, but not
+            // the reverse.
+            prop_assert!(qps(256) <= qps(64) * (1.0 + 1e-9));
         }
     }
 }

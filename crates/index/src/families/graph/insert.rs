@@ -1,21 +1,23 @@
-//! One insertion: search for a vector, connect it to what was found, connect that back.
+//! Inserts a vector: searches for it, links it to the neighbours found, and links them back.
 
 use super::adjacency::Adjacency;
 use super::prune::robust_prune;
-use super::walk::{SeenBytes, Walk};
+use super::walk::{VisitedBytes, Walk};
 use crate::error::NoMemory;
 use crate::partition::space::Space;
 use bathyal_kernels::Neighbor;
 
-/// What one thread of a build works with.
+/// The state of one thread of a build.
 pub(crate) struct Inserter<'a> {
     space: &'a Space,
     graph: &'a Adjacency,
     entry: u32,
     max_degree: usize,
     search_list: usize,
-    walk: Walk<SeenBytes>,
+    walk: Walk<VisitedBytes>,
+    /// The vectors that the last search has expanded.
     expanded: Vec<Neighbor>,
+    /// The result of the last pruning.
     chosen: Vec<Neighbor>,
     ids: Vec<u32>,
     scores: Vec<f32>,
@@ -23,7 +25,7 @@ pub(crate) struct Inserter<'a> {
 }
 
 impl<'a> Inserter<'a> {
-    /// Bytes that one takes in a graph of `count` vectors, besides what does not grow with these.
+    /// Returns the bytes of an inserter that grow with the number of vectors.
     pub(crate) fn planned_bytes(count: u64) -> u64 {
         count
     }
@@ -41,7 +43,7 @@ impl<'a> Inserter<'a> {
             entry,
             max_degree: max_degree as usize,
             search_list: search_list as usize,
-            walk: Walk::with(search_list as usize, SeenBytes::new(graph.count())?),
+            walk: Walk::with_visited(search_list as usize, VisitedBytes::new(graph.count())?),
             expanded: Vec::new(),
             chosen: Vec::new(),
             ids: Vec::new(),
@@ -50,7 +52,7 @@ impl<'a> Inserter<'a> {
         })
     }
 
-    /// Greedy search for vector `id` (DiskANN, algorithm 1); leaves the expanded vectors in `self.expanded`.
+    /// Runs the greedy search for vector `id` (DiskANN, algorithm 1). Returns the expanded vectors.
     pub(crate) fn search(&mut self, id: u32) -> &[Neighbor] {
         let (space, expanded) = (self.space, &mut self.expanded);
         expanded.clear();
@@ -64,13 +66,14 @@ impl<'a> Inserter<'a> {
         &self.expanded
     }
 
-    /// Searches for vector `id` and chooses its neighbours.
+    /// Searches for vector `id`, and chooses its neighbours.
     pub(crate) fn choose(&mut self, id: u32, alpha: f32) -> &[Neighbor] {
         self.search(id);
         self.choose_among(id, std::iter::empty(), alpha)
     }
 
-    /// Chooses the neighbours of vector `id` among those that were expanded, those that it has, and `others`.
+    /// Chooses the neighbours of vector `id` among the expanded vectors, its current neighbours, and
+    /// `others`.
     fn choose_among(&mut self, id: u32, others: impl Iterator<Item = u32>, alpha: f32) -> &[Neighbor] {
         self.ids.clear();
         self.ids.extend(self.graph.neighbors(id).chain(others));
@@ -82,20 +85,20 @@ impl<'a> Inserter<'a> {
         &self.chosen
     }
 
-    /// Connects vector `id` with the graph, both ways.
+    /// Inserts vector `id`, with links in both directions.
     pub(crate) fn insert(&mut self, id: u32, alpha: f32) {
         self.choose(id, alpha);
         self.connect(id, alpha);
     }
 
-    /// The same of a vector that nobody searches for: its neighbours are chosen among those that it has, and `candidates`.
+    /// Inserts vector `id` without a search: chooses its neighbours among its current ones and `candidates`.
     pub(crate) fn insert_among(&mut self, id: u32, candidates: impl Iterator<Item = u32>, alpha: f32) {
         self.expanded.clear();
         self.choose_among(id, candidates, alpha);
         self.connect(id, alpha);
     }
 
-    /// Makes what was chosen the list of vector `id`, and adds that to theirs.
+    /// Sets the list of vector `id` to the chosen neighbours, and adds `id` to their lists.
     fn connect(&mut self, id: u32, alpha: f32) {
         let chosen = std::mem::take(&mut self.chosen);
         self.graph.lock(id).set(chosen.iter().map(|n| n.id));
@@ -105,7 +108,7 @@ impl<'a> Inserter<'a> {
         self.chosen = chosen;
     }
 
-    /// Adds `newcomers` to the list of `id`, which is pruned where they have no room.
+    /// Adds `newcomers` to the list of `id`. If the list has no room for them, it is pruned.
     pub(crate) fn link(&mut self, id: u32, newcomers: &[u32], alpha: f32) {
         let list = self.graph.lock(id);
         let rest = newcomers.iter().position(|newcomer| !list.add(*newcomer));
@@ -115,7 +118,7 @@ impl<'a> Inserter<'a> {
         }
     }
 
-    /// Prunes the list of `id`, with `newcomers` among the candidates, back to the maximum degree.
+    /// Prunes the list of `id` and `newcomers` together to the maximum degree.
     pub(crate) fn shrink(&mut self, id: u32, newcomers: &[u32], alpha: f32) {
         self.ids.clear();
         self.ids.extend(self.graph.neighbors(id).chain(newcomers.iter().copied()));

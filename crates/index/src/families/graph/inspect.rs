@@ -1,4 +1,4 @@
-//! What a graph is made of.
+//! Describes a graph for `bathyal inspect`: degrees, packing and calibration.
 
 use super::layout::GraphLayout;
 use super::open::load_offsets;
@@ -18,22 +18,22 @@ use bathyal_store::{Generation, Object};
 use bathyal_vectors::progress::Progress;
 use serde::Serialize;
 
-/// How tightly records are packed.
+/// Statistics of packed records.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PackedShape {
-    /// Bits of a link, the degree not counted.
+    /// Mean bits of a link, without the degree.
     pub link_bits: f64,
-    /// Bits of memory a vector to find its record by.
+    /// Bits of memory for each vector that the offsets take.
     pub offset_bits: f64,
-    /// Lines of memory that a record touches, in the mean.
+    /// Cache lines that a record touches, on average.
     pub lines: f64,
-    /// Lines that it would touch if none had been moved to the next line.
+    /// Cache lines that a record would touch if no record had been moved to the beginning of a line.
     pub lines_unmoved: f64,
-    /// Share of the file that this moving takes.
+    /// Share of the file that the padding of moved records takes.
     pub moved_share: f64,
 }
 
-/// Reads through a graph and describes it.
+/// Reads the whole graph, and describes it.
 pub(super) fn describe(
     directory: &dyn Generation,
     manifest: &Manifest,
@@ -89,7 +89,7 @@ pub(super) fn describe(
     })
 }
 
-/// The ends of each curve.
+/// Returns a line for each curve of the calibration, with its first and its last point.
 fn calibration(graph: &GraphEntry) -> Vec<String> {
     let calibration = &graph.calibration;
     let line = |(k, least, most): (u32, ListPoint, ListPoint)| {
@@ -107,14 +107,14 @@ fn calibration(graph: &GraphEntry) -> Vec<String> {
 }
 
 impl PackedShape {
-    /// The same for people.
+    /// Returns labelled lines of text.
     fn lines(&self) -> [(&'static str, String); 2] {
         let links = format!(
-            "{:.1} bits each; a record is found by {:.1} bits in memory",
+            "{:.1} bits each; offsets take {:.1} bits of memory for each record",
             self.link_bits, self.offset_bits
         );
         let lines = format!(
-            "a record touches {:.2} of 64 B, {:.2} had none been moved, for {:.1}% of the file",
+            "a record touches {:.2} lines of 64 B; without moved records {:.2}, and {:.1}% of the file less",
             self.lines,
             self.lines_unmoved,
             100.0 * self.moved_share
@@ -123,24 +123,27 @@ impl PackedShape {
     }
 }
 
-/// What is counted on the way through a graph: a failure names the place and the reason.
+/// Counts of the links of a graph. The methods that count return the place and the reason of a failure.
 #[derive(Default)]
 struct Degrees {
-    /// How many nodes have how many links.
+    /// Number of nodes (vectors or pages) of each degree.
     counts: Vec<u64>,
-    /// Bytes in use besides the vectors.
+    /// Bytes in use, without the vectors.
     used_bytes: u64,
     links: Vec<u32>,
-    /// Of packed records: where the next one begins, where it would without any moving, lines touched either way, bits
-    /// of links.
+    /// Packed records: offset of the next record.
     at: u64,
+    /// Packed records: offset of the next record if no record had been moved.
     unmoved_at: u64,
+    /// Packed records: cache lines that records touch.
     lines: u64,
+    /// Packed records: cache lines that records would touch if none had been moved.
     lines_unmoved: u64,
+    /// Packed records: bits of all links.
     link_bits: u64,
 }
 
-/// Lines of memory that `bytes` bytes from `at` on touch.
+/// Returns the number of cache lines that `bytes` bytes at offset `at` touch.
 fn lines(at: u64, bytes: u64) -> u64 {
     let line = u64::from(LINE_BYTES);
     (at + bytes).div_ceil(line) - at / line

@@ -1,4 +1,4 @@
-//! The layouts that a graph's file can have, as one.
+//! The layouts of a graph's file, behind one type.
 
 use super::section::GraphEntry;
 use crate::format::csr::CsrLayout;
@@ -7,14 +7,14 @@ use crate::format::local::LocalLayout;
 use crate::format::pages::PageLayout;
 use bathyal_kernels::Element;
 
-/// How the file of a graph is laid out.
+/// The layout of a graph's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GraphLayout {
-    /// A record a vector, at the place of its id.
+    /// One record for each vector, in the order of the ids.
     Padded(PageLayout),
-    /// Near vectors share a page and its links.
+    /// Near vectors share a page and the links of the page.
     Local(LocalLayout),
-    /// A record a vector, back to back, near ones beside each other.
+    /// One record for each vector, without padding, with near vectors beside each other.
     Csr(CsrLayout),
 }
 
@@ -26,34 +26,34 @@ pub const PAGE_LOCAL: &str = "page_local";
 pub const CSR: &str = "csr";
 
 impl GraphLayout {
-    /// The layout that a manifest's entry describes.
+    /// Returns the layout that the entry of a manifest describes.
     ///
     /// # Errors
-    /// A sentence when the layout is unknown or a number is out of range.
+    /// A sentence if the layout is unknown or a number is out of range.
     pub fn of(entry: &GraphEntry, element: Element, dim: u32, vectors: u64) -> Result<GraphLayout, String> {
         let vectors = u32::try_from(vectors).map_err(|_| format!("{vectors} vectors are too many"))?;
         match entry.layout.as_str() {
             PADDED | CSR if entry.page_vectors != 0 => {
-                Err("page_vectors belongs to the page-local layout".into())
+                Err("only the layout page_local has page_vectors".into())
             }
-            PADDED | PAGE_LOCAL if entry.offsets.is_some() => {
-                Err("offsets belong to the layout of packed records".into())
-            }
+            PADDED | PAGE_LOCAL if entry.offsets.is_some() => Err("only the layout csr has offsets".into()),
             PADDED => {
                 PageLayout::new(element, dim, entry.max_degree, entry.page_bytes).map(GraphLayout::Padded)
             }
             PAGE_LOCAL => LocalLayout::new(element, dim, vectors, entry.page_bytes, entry.page_vectors)
                 .map(GraphLayout::Local),
-            CSR if entry.offsets.is_none() => Err("the offsets of the records are not named".into()),
+            CSR if entry.offsets.is_none() => {
+                Err("the manifest does not list the offsets of the records".into())
+            }
             CSR => CsrLayout::new(element, dim, vectors, entry.max_degree, entry.page_bytes)
                 .map(GraphLayout::Csr),
             other => {
-                Err(format!("the layout {other:?} is not known; known are {PADDED}, {PAGE_LOCAL} and {CSR}"))
+                Err(format!("unknown layout {other:?}; a graph can have {PADDED}, {PAGE_LOCAL} or {CSR}"))
             }
         }
     }
 
-    /// The same of the index that has this identity, with which its checksums begin.
+    /// Returns the layout with the identity of an index. The checksums of the file begin with it.
     pub fn identified(self, identity: Identity) -> GraphLayout {
         match self {
             GraphLayout::Padded(layout) => GraphLayout::Padded(layout.identified(identity)),
@@ -62,7 +62,7 @@ impl GraphLayout {
         }
     }
 
-    /// Bytes of a buffer for one read, whatever a device aligns it to.
+    /// Returns the bytes of a buffer for one read, with room for the alignment of any device.
     pub fn buffer_bytes(&self) -> usize {
         match self {
             GraphLayout::Padded(layout) => layout.buffer_bytes(),
@@ -71,7 +71,7 @@ impl GraphLayout {
         }
     }
 
-    /// Bytes of one read; of packed records, of a buffer for the longest.
+    /// Returns the bytes of one read. For packed records: the bytes of a buffer for the longest record.
     pub fn read_bytes(&self) -> usize {
         match self {
             GraphLayout::Padded(layout) => layout.read_bytes(),
@@ -80,7 +80,7 @@ impl GraphLayout {
         }
     }
 
-    /// Whether a file of `bytes` can hold `vectors` vectors.
+    /// Returns true if the file of `vectors` vectors can have `bytes` bytes.
     pub fn fits(&self, vectors: u64, bytes: u64) -> bool {
         match self {
             GraphLayout::Padded(layout) => layout.file_bytes(vectors) == bytes,
@@ -89,7 +89,8 @@ impl GraphLayout {
         }
     }
 
-    /// Vectors in one page; 0 when a vector takes several, or when there are no pages.
+    /// Returns the number of vectors in one page. It is 0 if a vector takes several pages, or if there are no
+    /// pages.
     pub fn records_per_page(&self) -> usize {
         match self {
             GraphLayout::Padded(layout) => layout.records_per_page(),

@@ -1,7 +1,8 @@
-//! The page-local layout: which vectors share a page, and which pages a page links to.
+//! Builds the page-local layout: which vectors share a page, and which pages a page links to.
 //!
-//! The graph over vectors is grown as ever. A page then gets the links of its vectors, nearest first, but one a
-//! target page: a search that meets one vector of a page looks at the codes of all.
+//! The graph over vectors is grown as for any layout. A page then gets the links of its vectors, nearest
+//! first, but only one link to each target page: a search that follows it scores the codes of all vectors of
+//! that page.
 
 use super::adjacency::Adjacency;
 use super::places::Places;
@@ -18,52 +19,53 @@ use bathyal_vectors::progress::Progress;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Pages between two looks at cancellation.
+/// Pages between two checks for cancellation.
 const CHECK_EVERY: usize = 64;
-/// Marks a page that the flood has not reached.
+/// Parent of a page that has not been reached.
 const UNREACHED: u32 = u32::MAX;
 
-/// Where each vector lies.
-pub(crate) struct Placed {
+/// The layout, and the place of each vector in it.
+pub(crate) struct LocalPlacement {
     pub(crate) layout: LocalLayout,
     pub(crate) order: Places,
 }
 
-/// The links of each page, the most useful first.
+/// The links of each page, as places of vectors; the most useful first.
 pub(crate) type PageLinks = Vec<Vec<u32>>;
 
-impl Placed {
-    /// Bytes of a placement and of the links of its pages for `count` vectors.
+impl LocalPlacement {
+    /// Returns the bytes of a placement of `count` vectors and of the links of its pages.
     pub(crate) fn planned_bytes(layout: &LocalLayout, count: u64) -> u64 {
-        // A link takes a byte and more on its page and four in memory; then a list's header and the flood.
+        // A link takes at least a byte on its page, and four in memory. Each list has a header, and `connect`
+        // needs some bytes for each page.
         Places::planned_bytes(count) + u64::from(layout.pages()) * (4 * layout.link_bits() as u64 / 8 + 32)
     }
 
-    /// Places all vectors so that near ones share pages.
+    /// Orders all vectors so that near ones share pages.
     pub(crate) fn new(
         space: &Space,
         layout: LocalLayout,
         seed: u64,
         threads: usize,
         progress: &dyn Progress,
-    ) -> Result<Placed, IndexError> {
+    ) -> Result<LocalPlacement, IndexError> {
         let count = space.count();
         let order = Places::new(space, count, layout.records(), seed, threads, progress)?;
-        Ok(Placed { layout, order })
+        Ok(LocalPlacement { layout, order })
     }
 
-    /// Where vector `id` lies.
+    /// Returns the place of vector `id`.
     pub(crate) fn place_of(&self, id: u32) -> u32 {
         self.order.place_of(id)
     }
 
-    /// The vectors of `page`.
+    /// Returns the ids of the vectors of `page`.
     fn page_ids(&self, page: u32) -> &[u32] {
         let places = self.layout.places(page);
         &self.order.ids[places.start as usize..places.end as usize]
     }
 
-    /// Chooses the links of all pages, so that every page can be reached from that of the vector `entry`.
+    /// Chooses the links of all pages. Every page can then be reached from the page of the vector `entry`.
     pub(crate) fn links(
         &self,
         graph: &Adjacency,
@@ -79,13 +81,15 @@ impl Placed {
         std::thread::scope(|scope| {
             for _ in 0..threads.clamp(1, pages) {
                 scope.spawn(|| {
-                    let mut chooser = Chooser::new(self, graph);
+                    let mut chooser = LinkChooser::new(self, graph);
                     loop {
-                        // The part and its number are taken together.
-                        let taken = parts.lock().ok().and_then(|mut parts| {
+                        // The lock makes sure that each part gets its own number.
+                        let numbered_part = parts.lock().ok().and_then(|mut parts| {
                             parts.next().map(|part| (next.fetch_add(CHECK_EVERY, Ordering::Relaxed), part))
                         });
-                        let Some((first, part)) = taken.filter(|_| !progress.cancelled()) else { return };
+                        let Some((first, part)) = numbered_part.filter(|_| !progress.cancelled()) else {
+                            return;
+                        };
                         for (i, slot) in part.iter_mut().enumerate() {
                             *slot = chooser.choose((first + i) as u32);
                         }
@@ -131,27 +135,29 @@ impl Placed {
     }
 }
 
-/// What one thread needs to choose links.
-struct Chooser<'a> {
-    placed: &'a Placed,
+/// The state of a thread that chooses links of pages.
+struct LinkChooser<'a> {
+    placement: &'a LocalPlacement,
     graph: &'a Adjacency,
     seen: VisitedSet,
+    /// Neighbours of the vectors of the current page, one vector after the other.
     neighbors: Vec<u32>,
+    /// The end of each vector's neighbours in `neighbors`.
     ends: Vec<usize>,
 }
 
-impl<'a> Chooser<'a> {
-    fn new(placed: &'a Placed, graph: &'a Adjacency) -> Chooser<'a> {
-        Chooser { placed, graph, seen: VisitedSet::new(1024), neighbors: Vec::new(), ends: Vec::new() }
+impl<'a> LinkChooser<'a> {
+    fn new(placement: &'a LocalPlacement, graph: &'a Adjacency) -> LinkChooser<'a> {
+        LinkChooser { placement, graph, seen: VisitedSet::new(1024), neighbors: Vec::new(), ends: Vec::new() }
     }
 
-    /// The links of `page`: the nearest neighbour of each of its vectors, the second of each, and so on, as many as
-    /// there is room for.
+    /// Returns the links of `page`: the nearest neighbour of each of its vectors, then the second of each,
+    /// and so on, until the page is full.
     fn choose(&mut self, page: u32) -> Vec<u32> {
-        let layout = &self.placed.layout;
+        let layout = &self.placement.layout;
         self.neighbors.clear();
         self.ends.clear();
-        for id in self.placed.page_ids(page) {
+        for id in self.placement.page_ids(page) {
             self.neighbors.extend(self.graph.neighbors(*id));
             self.ends.push(self.neighbors.len());
         }
@@ -165,7 +171,7 @@ impl<'a> Chooser<'a> {
             for &end in &self.ends {
                 if let Some(neighbor) = self.neighbors[start..end].get(rank) {
                     exhausted = false;
-                    let place = self.placed.place_of(*neighbor);
+                    let place = self.placement.place_of(*neighbor);
                     if self.seen.insert(layout.page_of(place)) {
                         links.push(place);
                     }
@@ -176,7 +182,7 @@ impl<'a> Chooser<'a> {
                 break;
             }
         }
-        let fitting = fitting(layout, &links);
+        let fitting = fitting_links(layout, &links);
         links.truncate(fitting);
         links
     }
@@ -192,8 +198,8 @@ fn fits(layout: &LocalLayout, links: &[u32]) -> bool {
     encoded_bits(&sorted(links)).0 <= layout.link_bits()
 }
 
-/// How many of `links`, from the first on, a page has room for.
-fn fitting(layout: &LocalLayout, links: &[u32]) -> usize {
+/// Returns the number of leading `links` that fit on a page.
+fn fitting_links(layout: &LocalLayout, links: &[u32]) -> usize {
     if fits(layout, links) {
         return links.len();
     }
@@ -205,15 +211,18 @@ fn fitting(layout: &LocalLayout, links: &[u32]) -> usize {
     enough
 }
 
-/// The pages reached so far, as a tree: from where each was reached first.
-struct Flood<'a> {
+/// The pages that have been reached so far, as a tree.
+struct ReachedTree<'a> {
     layout: &'a LocalLayout,
+    /// The page from which each page was reached first.
     parent: Vec<u32>,
+    /// The reached pages, in the order in which they were reached.
     order: Vec<u32>,
 }
 
-impl Flood<'_> {
-    fn run(&mut self, links: &PageLinks, start: u32, parent: u32) {
+impl ReachedTree<'_> {
+    /// Adds page `start` as a child of `parent`, and then every page that can be reached from it.
+    fn extend(&mut self, links: &PageLinks, start: u32, parent: u32) {
         let mut next = self.order.len();
         self.parent[start as usize] = parent;
         self.order.push(start);
@@ -230,9 +239,10 @@ impl Flood<'_> {
         }
     }
 
-    /// Links `anchor`, which has been reached, to the first vector of `page`, in place of links that nothing hangs
-    /// on where there is no room. False if there is none even so.
-    fn tie(&self, links: &mut PageLinks, anchor: u32, page: u32) -> bool {
+    /// Adds a link from the page `anchor` to the first vector of `page`. If the page is full, the link
+    /// replaces links that are not edges of the tree. Returns false if `anchor` has not been reached, or if
+    /// even then the link does not fit.
+    fn attach(&self, links: &mut PageLinks, anchor: u32, page: u32) -> bool {
         if self.parent[anchor as usize] == UNREACHED {
             return false;
         }
@@ -254,21 +264,24 @@ impl Flood<'_> {
     }
 }
 
-/// Adds links until every page can be reached from page `first`. A page that is cut off hangs on one that it links
-/// to, which is near it, or else on any with room. `None` if no page has room.
+/// Adds links until every page can be reached from page `first`. An unreachable page gets a link from a page
+/// that it links to, which is near it, or else from any page with room. Returns `None` if no page has room.
 fn connect(layout: &LocalLayout, links: &mut PageLinks, first: u32) -> Option<()> {
     let pages = layout.pages();
-    let mut flood =
-        Flood { layout, parent: vec![UNREACHED; pages as usize], order: Vec::with_capacity(pages as usize) };
-    flood.run(links, first, first);
+    let mut tree = ReachedTree {
+        layout,
+        parent: vec![UNREACHED; pages as usize],
+        order: Vec::with_capacity(pages as usize),
+    };
+    tree.extend(links, first, first);
     for page in 0..pages {
-        if flood.parent[page as usize] != UNREACHED {
+        if tree.parent[page as usize] != UNREACHED {
             continue;
         }
         let near: Vec<u32> = links[page as usize].iter().map(|link| layout.page_of(*link)).collect();
-        let mut anchors = near.into_iter().chain(flood.order.iter().rev().copied());
-        let anchor = anchors.find(|anchor| flood.tie(links, *anchor, page))?;
-        flood.run(links, page, anchor);
+        let mut anchors = near.into_iter().chain(tree.order.iter().rev().copied());
+        let anchor = anchors.find(|anchor| tree.attach(links, *anchor, page))?;
+        tree.extend(links, page, anchor);
     }
     Some(())
 }

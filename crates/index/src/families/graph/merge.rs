@@ -1,4 +1,4 @@
-//! The lists of parts that overlap, made one graph: the links of a vector are those that it has in either part.
+//! Merges the lists of overlapping parts into one graph: a vector gets the links that it has in either part.
 
 use super::slots::{SlotWriter, Slots};
 use super::work::Work;
@@ -9,40 +9,40 @@ use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Bytes of lists of a piece that are read at once: there are many pieces.
+/// Bytes of a piece's lists that are read at once. The number is small because there are many pieces.
 const READ_BYTES: usize = 64 << 10;
-/// Vectors between two looks at cancellation.
+/// Vectors between two checks for cancellation.
 const CHECK_EVERY: usize = 16_384;
 
-/// What was written of the lists of a piece.
+/// The files of a piece's lists.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Grown {
-    /// The lists of all its vectors without those held out, which have none.
+pub(super) struct PieceFiles {
+    /// The lists of all vectors before the held-out ones are inserted, which still have empty lists.
     pub(super) lists: Written,
-    /// The lists that the vectors held out have changed, and theirs.
+    /// The lists that inserting the held-out vectors has changed, and those of the held-out vectors.
     pub(super) late: Written,
 }
 
-/// The file of a piece's lists.
+/// Returns the name of the file with all lists of a piece.
 pub(super) fn lists_name(piece: usize) -> String {
     format!("lists-{piece}.tmp")
 }
 
-/// The file of those that the vectors held out have changed.
+/// Returns the name of the file with the lists of a piece that inserting the held-out vectors has changed.
 pub(super) fn late_name(piece: usize) -> String {
     format!("late-{piece}.tmp")
 }
 
-/// Which graph is made.
+/// The vectors of the merged graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Which {
-    /// The one without the vectors held out.
-    Early,
-    /// The one of all vectors.
-    Late,
+pub(super) enum MergedVectors {
+    /// All vectors except the held-out ones.
+    WithoutHeldOut,
+    /// All vectors.
+    All,
 }
 
-/// Writes lists of a piece by rising ids, as they are merged.
+/// Writes the lists of a piece, in rising order of the ids.
 pub(super) struct ListWriter {
     file: Appender,
     buffer: Vec<u8>,
@@ -68,39 +68,46 @@ impl ListWriter {
         Ok(())
     }
 
-    /// How far the file is written, on the device.
+    /// Writes the rest and syncs the file. Returns its length and checksum.
     pub(super) fn finish(mut self) -> Result<Written, IndexError> {
         self.file.append(&self.buffer)?;
         self.file.sync()
     }
 }
 
-/// What no list that was written exceeds.
+/// Bounds of the numbers in a file of lists.
 #[derive(Debug, Clone, Copy)]
-struct Bounds {
+struct ListBounds {
     vectors: usize,
+    /// Most links of a list.
     links: usize,
 }
 
-/// Reads what a [`ListWriter`] wrote.
+/// Reads a file of a [`ListWriter`].
 struct ListReader {
     file: ReadBack,
-    bounds: Bounds,
-    /// The id of the next list; none at the end.
+    bounds: ListBounds,
+    /// The id of the current list; `None` at the end.
     id: Option<u32>,
     list: Vec<u32>,
 }
 
 impl ListReader {
-    /// Begins at the first list of a file.
-    fn open(work: &Work<'_>, name: &str, written: Written, bounds: Bounds) -> Result<ListReader, IndexError> {
+    /// Opens a file, and reads its first list.
+    fn open(
+        work: &Work<'_>,
+        name: &str,
+        written: Written,
+        bounds: ListBounds,
+    ) -> Result<ListReader, IndexError> {
         let file = ReadBack::in_blocks(work.directory.get(name)?, written, READ_BYTES);
         let mut reader = ListReader { file, bounds, id: None, list: Vec::with_capacity(bounds.links) };
         reader.advance()?;
         Ok(reader)
     }
 
-    /// Goes on to the next list. Its numbers are looked at, since the checksum comes at the end of all.
+    /// Reads the next list. Checks its numbers, because the checksum of the file can only be checked at its
+    /// end.
     fn advance(&mut self) -> Result<(), IndexError> {
         let before = self.id.take();
         if self.file.left() == 0 {
@@ -110,28 +117,29 @@ impl ListReader {
         let mut next = |file: &mut ReadBack| file.fill(&mut word).map(|()| u32::from_le_bytes(word));
         let id = next(&mut self.file)?;
         let degree = next(&mut self.file)? as usize;
-        let Bounds { vectors, links } = self.bounds;
+        let ListBounds { vectors, links } = self.bounds;
         self.list.clear();
         for _ in 0..degree.min(links) {
             self.list.push(next(&mut self.file)?);
         }
         let rises = before.is_none_or(|before| before < id) && (id as usize) < vectors;
         if !rises || degree > links || self.list.iter().any(|link| *link as usize >= vectors) {
-            return Err(self.file.lost(&format!("what follows the list of vector {before:?} is no list")));
+            return Err(self.file.lost(&format!("there is no valid list after that of vector {before:?}")));
         }
         self.id = Some(id);
         Ok(())
     }
 }
 
-/// The lists of a piece, by rising ids.
-struct PieceLists {
+/// Reads the lists of a piece, in rising order of the ids.
+struct PieceReader {
     lists: ListReader,
     late: Option<ListReader>,
 }
 
-impl PieceLists {
-    /// Hands out the next list and goes on.
+impl PieceReader {
+    /// Copies the current list into `list`, and reads the next one. A list in `late` replaces the one in
+    /// `lists`.
     fn take(&mut self, list: &mut Vec<u32>) -> Result<(), IndexError> {
         list.clear();
         match &mut self.late {
@@ -145,51 +153,51 @@ impl PieceLists {
     }
 }
 
-/// Merges the lists of all pieces, none of which has one longer than `longest`, into lists of up to `width` links.
+/// Merges the lists of all pieces, of up to `longest` links, into lists of up to `width` links.
 pub(super) fn merge(
     work: &Work<'_>,
-    pieces: &[Grown],
+    pieces: &[PieceFiles],
     (longest, width): (usize, usize),
-    which: Which,
+    vectors: MergedVectors,
 ) -> Result<Slots, IndexError> {
     let count = work.data.count();
     work.progress.stage("merging", count as u64);
-    let mut readers = try_with_capacity("what parts are read with", pieces.len())?;
-    let bounds = Bounds { vectors: count, links: longest };
-    for (number, grown) in pieces.iter().enumerate() {
-        let lists = ListReader::open(work, &lists_name(number), grown.lists, bounds)?;
-        let late = (which == Which::Late && grown.late.bytes > 0)
-            .then(|| ListReader::open(work, &late_name(number), grown.late, bounds))
+    let mut readers = try_with_capacity("the readers of parts", pieces.len())?;
+    let bounds = ListBounds { vectors: count, links: longest };
+    for (number, files) in pieces.iter().enumerate() {
+        let lists = ListReader::open(work, &lists_name(number), files.lists, bounds)?;
+        let late = (vectors == MergedVectors::All && files.late.bytes > 0)
+            .then(|| ListReader::open(work, &late_name(number), files.late, bounds))
             .transpose()?;
-        readers.push(PieceLists { lists, late });
+        readers.push(PieceReader { lists, late });
     }
-    let next = |number: usize, reader: &PieceLists| reader.lists.id.map(|id| Reverse((id, number)));
+    let next = |number: usize, reader: &PieceReader| reader.lists.id.map(|id| Reverse((id, number)));
     let mut heap: BinaryHeap<Reverse<(u32, usize)>> =
         readers.iter().enumerate().filter_map(|(number, reader)| next(number, reader)).collect();
     let mut slots = SlotWriter::create(work, width)?;
-    let (mut given, mut merged) = ([Vec::new(), Vec::new()], Vec::new());
+    let (mut lists_of_id, mut merged) = ([Vec::new(), Vec::new()], Vec::new());
     for id in 0..count as u32 {
         if (id as usize).is_multiple_of(CHECK_EVERY) {
             work.check_cancelled()?;
             work.progress.advance(u64::from(id));
         }
-        given.iter_mut().for_each(Vec::clear);
-        for list in &mut given {
+        lists_of_id.iter_mut().for_each(Vec::clear);
+        for list in &mut lists_of_id {
             if let Some(Reverse((_, number))) = heap.peek().copied().filter(|next| next.0.0 == id) {
                 heap.pop();
                 readers[number].take(list)?;
                 heap.extend(next(number, &readers[number]));
             }
         }
-        interleave(&given, width, &mut merged);
+        interleave(&lists_of_id, width, &mut merged);
         slots.push(&merged)?;
     }
     work.progress.advance(count as u64);
     slots.finish(work)
 }
 
-/// What either list has, each once: the first of both, the second of both, and so on, since near ones come first. At most
-/// `width`.
+/// Merges two lists into `merged`: the first link of each, the second of each, and so on, because near links
+/// come first. Drops repeats, and all links after `width`.
 fn interleave(lists: &[Vec<u32>; 2], width: usize, merged: &mut Vec<u32>) {
     merged.clear();
     for at in 0..lists[0].len().max(lists[1].len()) {
@@ -209,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_are_joined_without_repeats() {
+    fn lists_are_merged_without_repeats() {
         let mut merged = Vec::new();
         interleave(&[vec![1, 2, 3], vec![2, 4]], 8, &mut merged);
         assert_eq!(merged, [1, 2, 4, 3]);

@@ -59,11 +59,11 @@ pub static FAMILY: Family = Family {
     read: |manifest| Ok(Box::new(open::StoredGraph::read(manifest)?)),
 };
 
-/// Reads the bytes of a journal as a build of `vectors` vectors of `row_bytes` each that continues does, up to `rows` of them
-/// in a part, and says what is wrong with them.
+/// Parses and checks the journal of an interrupted build in parts: `vectors` vectors of `row_bytes` bytes
+/// each, at most `rows` of them in a part.
 ///
 /// # Errors
-/// A sentence.
+/// A sentence that names the first fault of the journal.
 pub fn check_journal(bytes: &[u8], vectors: usize, row_bytes: usize, rows: usize) -> Result<(), String> {
-    parts::Journal::parse(bytes, (vectors, row_bytes, rows.max(1))).map(|_| ())
+    parts::Journal::parse(bytes, parts::DataShape { vectors, row_bytes, rows: rows.max(1) }).map(|_| ())
 }

@@ -1,14 +1,16 @@
-//! A graph whose candidates are scored, kept and chosen by a graphics card (GustANN, section 4): this processor reads the records, compares
-//! their vectors exactly, and hands over nothing but their links (section 4.3 hands over the vector as well).
+//! A graph whose codes are on a graphics card, which scores candidates, keeps them and chooses the next ones
+//! to expand (GustANN, section 4). The processor reads the records, compares their vectors exactly, and sends
+//! only their links to the card (in section 4.3, it sends the vectors as well).
 //!
-//! Of pages that link as a whole it hands over the links page by page; that is in `pages_on_card`.
+//! Page-local graphs send the links of each page; see `pages_on_card`.
 //!
-//! What the card chooses is what a list of candidates here would have, so that answers, hops and reads are the same. No code is in this
-//! machine's memory; where searches begin (section 4.4) is chosen by the card as well.
+//! The card chooses the same candidates as a search on the processor, so answers, hops and reads are the
+//! same. The codes are not in the memory of the machine, so the card also chooses the pivots where a search
+//! begins (section 4.4).
 
 use super::layout::GraphLayout;
 use super::page_search::{pivots, starts};
-use super::pages_on_card::OnPages;
+use super::pages_on_card::PageQuery;
 use super::resident;
 use super::search::Graph;
 use super::section::GraphEntry;
@@ -27,29 +29,30 @@ use bathyal_store::Generation;
 use bathyal_tier::Cx;
 use bathyal_vectors::progress::Progress;
 
-/// Records that it expands at a time at most.
-pub(super) const MOST_WIDTH: u32 = 16;
+/// Largest beam width of a search on a card.
+pub(super) const MAX_BEAM_WIDTH: u32 = 16;
 /// Codes that are copied at a time.
 const CODES_AT_ONCE: usize = 4096;
-/// Codes that are kept here for whoever wants some vectors.
-const SOME_CODES: usize = 1024;
+/// Codes of a graph without pages that stay in memory, as a sample of its vectors.
+const SAMPLE_CODES: usize = 1024;
 
-/// Links and ends of pages that a query hands over at a time: those of some pages. Where there are more, it takes several launches.
+/// Links and ends of pages that a query sends in one launch, enough for some pages. More of them take several
+/// launches.
 const PAGE_IDS: u32 = 2048;
 
-/// What a card has of a graph.
+/// The part of a graph that is on a card.
 #[derive(Debug)]
 pub(crate) enum GraphCard {
-    /// Codes, of layouts of single records.
+    /// The codes, for layouts of single records.
     Records(Hops),
-    /// Codes, of pages that link as a whole.
+    /// The codes, for the page-local layout.
     Pages(Pages),
-    /// All of it.
+    /// Codes, links and vectors.
     Whole(Walks),
 }
 
 impl GraphCard {
-    /// Candidates that it keeps of a query at most.
+    /// Returns the length of the longest candidate list.
     pub(super) fn list(&self) -> u32 {
         match self {
             GraphCard::Records(hops) => hops.shape().list,
@@ -58,7 +61,7 @@ impl GraphCard {
         }
     }
 
-    /// Queries under way at most.
+    /// Returns the largest number of running queries.
     pub(super) fn slots(&self) -> u32 {
         match self {
             GraphCard::Records(hops) => hops.shape().slots,
@@ -67,7 +70,7 @@ impl GraphCard {
         }
     }
 
-    /// Bytes of the card's memory that are taken.
+    /// Returns the bytes of the card's memory that the graph takes.
     pub(super) fn resident_bytes(&self) -> u64 {
         match self {
             GraphCard::Records(hops) => hops.resident_bytes(),
@@ -85,27 +88,29 @@ impl GraphCard {
     }
 }
 
-/// How many codes stay here when a card has them all: some for whoever wants vectors, of pages those at which searches may begin.
-pub(super) fn kept_codes(layout: &GraphLayout, vectors: u32) -> u64 {
+/// Returns the number of codes that stay in memory when a card has all codes. Page-local layout: those of the
+/// pivots and of the entry point. Other layouts: a sample.
+pub(super) fn kept_code_count(layout: &GraphLayout, vectors: u32) -> u64 {
     match layout {
         GraphLayout::Local(_) => pivots(vectors, &[]).len() as u64 + 1,
-        GraphLayout::Padded(_) | GraphLayout::Csr(_) => SOME_CODES.min(vectors as usize) as u64,
+        GraphLayout::Padded(_) | GraphLayout::Csr(_) => SAMPLE_CODES.min(vectors as usize) as u64,
     }
 }
 
-/// Whether a card searches a graph that its manifest describes so.
+/// Returns an error if a card cannot search a graph with this entry.
 pub(super) fn check(entry: &GraphEntry) -> Result<(), GpuError> {
     let unsuited = |text: String| Err(GpuError::Unsuited(text));
     match entry.codes.kind.parse() {
         Ok(CodeKind::RaBitQ { .. } | CodeKind::Axes) => Ok(()),
         _ => unsuited(format!(
-            "codes of kind {} are not scored on a graphics card; build the graph with codes of {} bytes or more, which are of another kind",
+            "a graphics card cannot score codes of kind {}; build the graph again with code_bytes of {} or \
+            more, which makes codes of another kind",
             entry.codes.kind, 32
         )),
     }
 }
 
-/// Copies the codes of a graph to a card, or all of it, which begins to serve.
+/// Copies the codes of a graph to a card, or the whole graph, and starts to serve searches there.
 pub(super) fn load(
     directory: &dyn Generation,
     manifest: &Manifest,
@@ -114,24 +119,25 @@ pub(super) fn load(
     progress: &dyn Progress,
 ) -> Result<GraphCard, IndexError> {
     if choice.resident {
-        return Ok(GraphCard::Whole(resident::walks(directory, manifest, graph, choice, progress)?));
+        return Ok(GraphCard::Whole(resident::copy_to_card(directory, manifest, graph, choice, progress)?));
     }
     let CardChoice { card, mini_batch, .. } = choice;
     let codes = load_codes(directory, manifest, graph, card, progress)?;
     if let GraphLayout::Local(layout) = &graph.layout {
-        // A search of pages opens twice as many as it was asked for in the end.
-        let one = Shape { list: MOST_CANDIDATES, width: 2 * MOST_WIDTH, ids: PAGE_IDS, slots: 1 };
-        let slots = slots(card.profile(), bathyal_gpu::pages::slot_bytes(&one, codes.codes()));
-        let pages = Pages::start(card, codes, Shape { slots, ..one }, layout.records() as u32, mini_batch)?;
+        // The last hops of a page-local search read twice the beam width (see `width_after`).
+        let one_slot = Shape { list: MOST_CANDIDATES, width: 2 * MAX_BEAM_WIDTH, ids: PAGE_IDS, slots: 1 };
+        let slots = slots(card.profile(), bathyal_gpu::pages::slot_bytes(&one_slot, codes.codes()));
+        let shape = Shape { slots, ..one_slot };
+        let pages = Pages::start(card, codes, shape, layout.records() as u32, mini_batch)?;
         return Ok(GraphCard::Pages(pages));
     }
-    let ids = (graph.entry.max_degree * MOST_WIDTH).max(1);
-    let one = Shape { list: MOST_CANDIDATES, width: MOST_WIDTH, ids, slots: 1 };
-    let slots = slots(card.profile(), one.slot_bytes(codes.codes()));
-    Ok(GraphCard::Records(Hops::start(card, codes, Shape { slots, ..one }, mini_batch)?))
+    let ids = (graph.entry.max_degree * MAX_BEAM_WIDTH).max(1);
+    let one_slot = Shape { list: MOST_CANDIDATES, width: MAX_BEAM_WIDTH, ids, slots: 1 };
+    let slots = slots(card.profile(), one_slot.slot_bytes(codes.codes()));
+    Ok(GraphCard::Records(Hops::start(card, codes, Shape { slots, ..one_slot }, mini_batch)?))
 }
 
-/// Copies the codes of a graph to `card`, piece by piece, and keeps some here.
+/// Copies the codes of a graph to `card`, piece by piece, and keeps some of them in [`Graph::kept_codes`].
 pub(super) fn load_codes(
     directory: &dyn Generation,
     manifest: &Manifest,
@@ -140,12 +146,12 @@ pub(super) fn load_codes(
     progress: &dyn Progress,
 ) -> Result<Navigation, IndexError> {
     let Some(codes) = graph.codec.plane_codes() else {
-        return Err(IndexError::Internal("codes without planes on a graphics card".into()));
+        return Err(IndexError::Internal("codes without planes were to be copied to a graphics card".into()));
     };
     let planes: Option<Vec<u16>> =
         codes.bytes.iter().map(|(plane, group)| Codes::plane(*plane, *group)).collect();
     let Some(planes) = planes else {
-        let text = "codes of so many dimensions are not scored on a graphics card";
+        let text = "a graphics card cannot score codes of this many dimensions";
         return Err(GpuError::Unsuited(text.into()).into());
     };
     let shape = Codes {
@@ -161,35 +167,35 @@ pub(super) fn load_codes(
     let object = manifest.open_file(directory, file)?;
     let mut upload = Upload::begin(card, shape, graph.set.vectors.into())?;
     progress.stage("copying codes to the graphics card", file.bytes);
-    let (size, mut copied, mut some, mut last) = (codes.code_bytes, Ok(()), Vec::new(), Vec::new());
+    let (size, mut outcome, mut kept, mut entry_code) = (codes.code_bytes, Ok(()), Vec::new(), Vec::new());
     let (is_local, entry) = (matches!(graph.layout, GraphLayout::Local(_)), graph.entry.entry_point as usize);
-    let wanted: Vec<usize> = match is_local {
+    let kept_places: Vec<usize> = match is_local {
         true => graph.pivots.iter().map(|pivot| *pivot as usize).collect(),
-        false => spread(graph.set.vectors as usize, SOME_CODES).collect(),
+        false => spread(graph.set.vectors as usize, SAMPLE_CODES).collect(),
     };
-    let mut wanted = wanted.into_iter().peekable();
+    let mut kept_places = kept_places.into_iter().peekable();
     let crc = read_through(object.as_ref(), file.bytes, size * CODES_AT_ONCE, progress, |piece, codes| {
         let first = piece as usize * CODES_AT_ONCE;
-        while let Some(code) = wanted.next_if(|code| *code < first + codes.len() / size) {
-            some.extend_from_slice(&codes[(code - first) * size..][..size]);
+        while let Some(place) = kept_places.next_if(|place| *place < first + codes.len() / size) {
+            kept.extend_from_slice(&codes[(place - first) * size..][..size]);
         }
         if is_local && (first..first + codes.len() / size).contains(&entry) {
-            last.extend_from_slice(&codes[(entry - first) * size..][..size]);
+            entry_code.extend_from_slice(&codes[(entry - first) * size..][..size]);
         }
-        copied = std::mem::replace(&mut copied, Ok(())).and_then(|()| upload.append(codes));
+        outcome = std::mem::replace(&mut outcome, Ok(())).and_then(|()| upload.append(codes));
     })?;
-    copied?;
+    outcome?;
     if crc != file.crc32c {
-        let reason = format!("checksum {crc:08x}, the manifest says {:08x}", file.crc32c);
+        let reason = format!("its checksum is {crc:08x}; the manifest has {:08x}", file.crc32c);
         return Err(IndexError::damaged(object.address(), "its content", reason));
     }
-    some.append(&mut last);
-    graph.some_codes = some;
+    kept.append(&mut entry_code);
+    graph.kept_codes = kept;
     Ok(upload.finish()?)
 }
 
-/// What a query asks of a card.
-pub(super) fn asks(graph: &Graph, params: &SearchParams) -> GraphSearchParameters {
+/// Returns the parameters of a query for a card.
+pub(super) fn search_parameters(graph: &Graph, params: &SearchParams) -> GraphSearchParameters {
     let (starts, step) = starts(&graph.layout, params.beam_width);
     GraphSearchParameters {
         list: params.search_list as u32,
@@ -199,83 +205,85 @@ pub(super) fn asks(graph: &Graph, params: &SearchParams) -> GraphSearchParameter
     }
 }
 
-/// A query that is under way on a card.
+/// A running query on a card.
 #[derive(Debug)]
-pub(super) enum OnCard {
-    Records(OnRecords),
-    Pages(OnPages),
+pub(super) enum CardQuery {
+    Records(RecordQuery),
+    Pages(PageQuery),
 }
 
-impl OnCard {
-    /// Begins a query that asks hop by hop, once the card has a place for it.
+impl CardQuery {
+    /// Waits for a free slot on the card, and begins a query that takes one launch for each hop. `None` if
+    /// the whole graph is on the card.
     pub(super) async fn begin(
         card: &GraphCard,
         cx: &Cx,
         graph: &Graph,
         query: &CodeQuery,
         params: &SearchParams,
-    ) -> Option<OnCard> {
+    ) -> Option<CardQuery> {
         match card {
             GraphCard::Records(hops) => {
-                Some(OnCard::Records(OnRecords::begin(hops, cx, graph, query, params).await))
+                Some(CardQuery::Records(RecordQuery::begin(hops, cx, graph, query, params).await))
             }
             GraphCard::Pages(pages) => {
-                Some(OnCard::Pages(OnPages::begin(pages, cx, params, &graph.layout).await))
+                Some(CardQuery::Pages(PageQuery::begin(pages, cx, params, &graph.layout).await))
             }
             GraphCard::Whole(_) => None,
         }
     }
 
-    /// Pivots that it is compared with, as far as the card does not count them.
+    /// Returns the number of pivots that the card scores but does not count.
     pub(super) fn pivots(&self) -> u32 {
         match self {
-            OnCard::Records(on_card) => on_card.pivots,
-            OnCard::Pages(_) => 0,
+            CardQuery::Records(query) => query.pivots,
+            CardQuery::Pages(_) => 0,
         }
     }
 }
 
-/// Writes a query as a card reads it.
-pub(super) fn write(query: &CodeQuery, codes: &Codes, out: &mut Vec<u8>) {
+/// Appends a query to `out`, in the form that a card reads.
+pub(super) fn write_code_query(query: &CodeQuery, codes: &Codes, out: &mut Vec<u8>) {
     let numbers = query.plane_numbers();
     let head = [numbers.offset, numbers.bias, numbers.norm_factor, numbers.gain_factor];
     write_query(head, numbers.low, if codes.fine { numbers.high } else { &[] }, out);
 }
 
-/// A query that expands records.
+/// A query on a card that expands records.
 #[derive(Debug)]
-pub(super) struct OnRecords {
+pub(super) struct RecordQuery {
     slot: Slot,
-    /// Pivots that it is compared with.
+    /// Number of pivots that the card scores.
     pivots: u32,
 }
 
-impl OnRecords {
-    /// Begins a query, once the card has a place for it.
+impl RecordQuery {
+    /// Waits for a free slot on the card, and begins a query.
     async fn begin(
         hops: &Hops,
         cx: &Cx,
         graph: &Graph,
         query: &CodeQuery,
         params: &SearchParams,
-    ) -> OnRecords {
+    ) -> RecordQuery {
         let mut slot = loop {
             match hops.slot(cx.task_waker()) {
                 Some(slot) => break slot,
                 None => cx.parked().await,
             }
         };
-        let asks = asks(graph, params);
-        slot.begin(asks, |bytes| write(query, hops.codes(), bytes));
-        OnRecords { slot, pivots: graph.pivots.len().div_ceil(asks.step as usize) as u32 }
+        let parameters = search_parameters(graph, params);
+        slot.begin(parameters, |bytes| write_code_query(query, hops.codes(), bytes));
+        RecordQuery { slot, pivots: graph.pivots.len().div_ceil(parameters.step as usize) as u32 }
     }
 
-    /// Makes candidates of `ids`; what is expanded next, the nearest first, is in `next` then.
+    /// Sends `ids` as candidates to the card, and fills `next` with the candidates to expand next, nearest
+    /// first.
     pub(super) async fn hop(&mut self, cx: &Cx, ids: &[u32], next: &mut Vec<u32>) -> Result<(), IndexError> {
         self.slot.submit(ids, cx.task_waker());
         loop {
             match self.slot.take_response(next) {
-                Some(answered) => return Ok(answered?),
+                Some(response) => return Ok(response?),
                 None => cx.parked().await,
             }
         }

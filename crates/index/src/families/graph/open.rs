@@ -1,4 +1,4 @@
-//! Opening a graph: what stays in memory, and what that takes.
+//! Opens a graph: loads what stays in memory, and computes how many bytes that takes.
 
 use super::layout::GraphLayout;
 use super::page_search::pivots;
@@ -23,7 +23,7 @@ use bathyal_store::Generation;
 use bathyal_vectors::progress::{Progress, Silent};
 use std::sync::Arc;
 
-/// The read buffers of a thread, each of so many bytes.
+/// Returns the read buffers of a thread, each of `bytes` bytes.
 pub(super) fn buffers(bytes: usize) -> Buffers {
     Buffers { frames: FRAMES, frame_bytes: bytes, frame_bytes_with_codes: bytes }
 }
@@ -53,10 +53,10 @@ impl Stored for StoredGraph {
         on_card::check(&self.entry)
     }
 
-    /// All: links lead anywhere.
+    /// All codes go to the card, because links lead to any vector.
     fn codes_on_card(&self, _card: &dyn Card, _whole: bool) -> Option<CodesOnCard> {
         let unit = u64::from(self.entry.codes.code_bytes);
-        let beside = on_card::kept_codes(&self.layout, self.vectors) * unit;
+        let beside = on_card::kept_code_count(&self.layout, self.vectors) * unit;
         Some(CodesOnCard { bytes: self.entry.codes.file.bytes, unit, beside })
     }
 
@@ -113,7 +113,7 @@ impl Stored for StoredGraph {
         let Some(card) = loading.card else {
             return Ok(Arc::new(load_graph(directory, manifest, self.entry.clone())?));
         };
-        let mut graph = load_but_codes(directory, manifest, self.entry.clone())?;
+        let mut graph = load_without_codes(directory, manifest, self.entry.clone())?;
         graph.card = Some(on_card::load(directory, manifest, &mut graph, card, &Silent)?);
         Ok(Arc::new(graph))
     }
@@ -127,7 +127,7 @@ impl Stored for StoredGraph {
         directory: &dyn Generation,
         manifest: &Manifest,
     ) -> Result<Option<Box<dyn Rows>>, IndexError> {
-        Ok(Some(Box::new(load_but_codes(directory, manifest, self.entry.clone())?)))
+        Ok(Some(Box::new(load_without_codes(directory, manifest, self.entry.clone())?)))
     }
 
     fn describe(
@@ -140,18 +140,18 @@ impl Stored for StoredGraph {
     }
 }
 
-/// Loads the graph of an index whose manifest may not have been written.
+/// Loads a graph with its codes. The manifest may not have been written yet.
 pub(super) fn load_graph(
     directory: &dyn Generation,
     manifest: &Manifest,
     entry: GraphEntry,
 ) -> Result<Graph, IndexError> {
     let codes = load(directory, manifest, &entry.codes.file)?;
-    Ok(Graph { codes, ..load_but_codes(directory, manifest, entry)? })
+    Ok(Graph { codes, ..load_without_codes(directory, manifest, entry)? })
 }
 
-/// The same without its codes.
-fn load_but_codes(
+/// Loads a graph without its codes.
+fn load_without_codes(
     directory: &dyn Generation,
     manifest: &Manifest,
     entry: GraphEntry,
@@ -166,12 +166,12 @@ fn load_but_codes(
         pivots: pivots(manifest.vectors as u32, &[]),
         absent: Vec::new(),
         card: None,
-        some_codes: Vec::new(),
+        kept_codes: Vec::new(),
         entry,
     })
 }
 
-/// Where the records of a packed graph lie; nothing of others.
+/// Loads the offsets of a packed graph's records. They are empty for other layouts.
 pub(super) fn load_offsets(
     directory: &dyn Generation,
     manifest: &Manifest,
@@ -183,7 +183,7 @@ pub(super) fn load_offsets(
 }
 
 impl Graph {
-    /// Hides vectors, by their places (rising), from searches.
+    /// Hides the vectors at `places` (rising) from searches.
     pub(super) fn hide(&mut self, places: Vec<u32>) {
         self.pivots = pivots(self.set.vectors, &places);
         self.absent = places;

@@ -1,4 +1,4 @@
-//! What the builder of a graph is told.
+//! The options of a graph build.
 
 use super::layout::{CSR, PADDED, PAGE_LOCAL};
 use crate::build::codes::CodeChoice;
@@ -10,30 +10,33 @@ use serde::Deserialize;
 use std::fmt;
 use std::str::FromStr;
 
-/// Neighbours a vector (R): the value of the DiskANN papers, and what Bathyal is measured with beside DiskANN.
+/// Most links of a vector (R): the value of the DiskANN papers, and of the comparisons of Bathyal with
+/// DiskANN.
 pub const DEFAULT_MAX_DEGREE: u32 = 64;
-/// Candidates while building (L): the value of the DiskANN papers; more builds slower and better graphs.
+/// Length of the candidate list of a build (L): the value of the DiskANN papers. A longer list takes more
+/// time and builds a better graph.
 pub const DEFAULT_SEARCH_LIST: u32 = 100;
-/// Pruning slack (alpha), on squared distances as in the DiskANN papers.
+/// Pruning factor (alpha), applied to squared distances as in the DiskANN papers.
 pub const DEFAULT_ALPHA: f32 = 1.2;
-/// Most candidates while building.
-const MOST_SEARCH_LIST: u32 = 1 << 16;
+/// Longest candidate list of a build.
+const MAX_SEARCH_LIST: u32 = 1 << 16;
 
-/// How the file of a graph is laid out.
+/// The layout of a graph's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum GraphLayoutChoice {
-    /// A record a vector with its links: most records read are on the way, so fast from memory.
+    /// One record for each vector, with its links. Nearly every record that is read is on the path of the
+    /// search, so this layout is fast from memory.
     #[default]
     Padded,
-    /// Near vectors share a page and its links: a third to a half of the reads.
+    /// Near vectors share a page and its links, so a search takes a third to a half of the reads.
     PageLocal,
-    /// The records of `padded` without its padding, near ones beside each other, links in few bits: for memory that
-    /// serves small reads (second-tier-memory, section 5).
+    /// The records of `padded` without padding, with near ones beside each other and links in few bits: for
+    /// memory that serves small reads (second-tier-memory, section 5).
     Csr,
 }
 
 impl GraphLayoutChoice {
-    /// Its name in a manifest and on the command line.
+    /// Returns the name in manifests and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             GraphLayoutChoice::Padded => PADDED,
@@ -57,27 +60,28 @@ impl FromStr for GraphLayoutChoice {
             PADDED => Ok(GraphLayoutChoice::Padded),
             PAGE_LOCAL => Ok(GraphLayoutChoice::PageLocal),
             CSR => Ok(GraphLayoutChoice::Csr),
-            _ => Err(format!("unknown layout {text:?}; a graph's are {PADDED}, {PAGE_LOCAL} and {CSR}")),
+            _ => Err(format!("unknown layout {text:?}; a graph can have {PADDED}, {PAGE_LOCAL} or {CSR}")),
         }
     }
 }
 
-/// How to build a graph.
+/// The options of a graph build.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GraphOptions {
-    /// How the file that searches read is laid out.
+    /// The layout of the file that searches read.
     #[serde(deserialize_with = "from_text")]
     pub layout: GraphLayoutChoice,
-    /// Most neighbours of a vector: R in DiskANN.
+    /// Most links of a vector: R in DiskANN.
     pub max_degree: u32,
-    /// Size of the candidate list while building: L in DiskANN.
+    /// Length of the candidate list of the build: L in DiskANN.
     pub search_list: u32,
-    /// How much longer a detour must be before an edge is pruned: alpha in DiskANN, at least 1.
+    /// Factor by which robust pruning scales distances between neighbours: alpha in DiskANN, at least 1. A
+    /// larger value keeps more and longer links.
     pub alpha: f32,
-    /// Bytes of memory a vector for its code; `None` picks a size that suits the dimension.
+    /// Bytes of each vector's code; `None` chooses a size that suits the dimension.
     pub code_bytes: Option<u32>,
-    /// The kind of code; `None` picks the best by measurement (`docs/codes.md`).
+    /// The kind of code; `None` chooses the best one by the measurements in `docs/codes.md`.
     #[serde(deserialize_with = "some_from_text")]
     pub code_kind: Option<CodeKind>,
 }
@@ -95,7 +99,7 @@ impl Default for GraphOptions {
     }
 }
 
-/// The same for people.
+/// Help texts of the options.
 pub(crate) const DOCS: &[OptionDoc] = &[
     OptionDoc {
         name: "layout",
@@ -135,7 +139,10 @@ pub(crate) fn parse(given: &GivenOptions) -> Result<FamilyOptions, IndexError> {
 }
 
 impl GraphOptions {
-    /// Refuses numbers that make no graph.
+    /// Checks that the options can make a graph.
+    ///
+    /// # Errors
+    /// [`IndexError::Parameter`].
     pub(crate) fn check(&self) -> Result<(), IndexError> {
         let refuse = |what: String| Err(IndexError::Parameter(what));
         if self.max_degree == 0 || self.max_degree > MAX_DEGREE {
@@ -144,9 +151,9 @@ impl GraphOptions {
                 self.max_degree
             ));
         }
-        if self.search_list == 0 || self.search_list > MOST_SEARCH_LIST {
+        if self.search_list == 0 || self.search_list > MAX_SEARCH_LIST {
             return refuse(format!(
-                "search_list is {}; it must be between 1 and {MOST_SEARCH_LIST}",
+                "search_list is {}; it must be between 1 and {MAX_SEARCH_LIST}",
                 self.search_list
             ));
         }
@@ -154,13 +161,16 @@ impl GraphOptions {
         self.codes().check()
     }
 
-    /// The codes asked for.
+    /// Returns the requested codes.
     pub(crate) fn codes(&self) -> CodeChoice {
         CodeChoice { bytes: self.code_bytes, kind: self.code_kind }
     }
 }
 
-/// Refuses a pruning slack that makes no graph.
+/// Checks that `alpha` can make a graph.
+///
+/// # Errors
+/// [`IndexError::Parameter`].
 pub(crate) fn check_alpha(alpha: f32) -> Result<(), IndexError> {
     if (1.0..=10.0).contains(&alpha) {
         return Ok(());

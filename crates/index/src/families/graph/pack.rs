@@ -1,4 +1,4 @@
-//! Writing packed records: each is sealed when it is known where the next one begins.
+//! Writes packed records. A record is sealed when the offset of the next one is known.
 
 use super::adjacency::Adjacency;
 use super::places::Places;
@@ -14,7 +14,7 @@ use bathyal_vectors::progress::Progress;
 
 /// Bytes written at once.
 const WRITE_BYTES: usize = 4 << 20;
-/// Records between two looks at cancellation.
+/// Records between two checks for cancellation.
 const CHECK_EVERY: usize = 1024;
 
 /// The two files of a packed graph under construction.
@@ -23,15 +23,15 @@ pub(crate) struct Packer<'a> {
     layout: CsrLayout,
     file: Appender,
     buffer: Vec<u8>,
-    /// Where the last record, which is not sealed yet, begins in `buffer`.
+    /// Offset in `buffer` of the last record, which is not sealed yet.
     last: usize,
     record: Vec<u8>,
     lengths: Vec<u32>,
 }
 
 impl<'a> Packer<'a> {
-    /// Bytes that are held for each record until the files are finished: its length, and its offset as it is coded.
-    pub(crate) const BYTES_A_RECORD: u64 = 4 + 4;
+    /// Bytes of memory for each record until the files are finished: its length, and its encoded offset.
+    pub(crate) const BYTES_PER_RECORD: u64 = 4 + 4;
 
     pub(crate) fn create(
         directory: &'a dyn Draft,
@@ -49,7 +49,8 @@ impl<'a> Packer<'a> {
         })
     }
 
-    /// Appends the record of vector `id`, whose place is the number of records before; `links` rise.
+    /// Appends the record of vector `id`. Its place is the number of records before it. `links` are places,
+    /// in rising order.
     pub(crate) fn push(&mut self, id: u32, vector: &[u8], links: &[u32]) -> Result<(), IndexError> {
         self.record.clear();
         self.layout.encode(id, vector, links, &mut self.record);
@@ -74,7 +75,7 @@ impl<'a> Packer<'a> {
         }
     }
 
-    /// Writes what is left: the entries of the records and of their offsets.
+    /// Writes the rest of the records and the offsets. Returns the entries of both files.
     pub(crate) fn finish(mut self) -> Result<(FileEntry, FileEntry), IndexError> {
         self.seal();
         self.file.append(&self.buffer)?;
@@ -84,7 +85,7 @@ impl<'a> Packer<'a> {
     }
 }
 
-/// Writes the graph that has grown, in the order of `places`.
+/// Writes the records of `graph` in the order of `places`.
 pub(crate) fn write_packed(
     directory: &dyn Draft,
     layout: &CsrLayout,

@@ -1,38 +1,40 @@
-//! What a search does with pages that hold many vectors and link as a whole (layout `page_local`).
+//! The search of page-local graphs, whose pages hold many vectors and share their links.
 //!
-//! A page is read once. All its vectors are scored exactly for the answer, and its links show other pages: of each
-//! the one vector that the link names is scored by its code, and where that is near enough, so are all vectors of
-//! its page, whose codes lie side by side in memory. Reads are what costs, codes are cheap.
+//! A page is read once. All its vectors are compared exactly. Each of its links names one vector of another
+//! page. The code of that vector is scored; if it is near enough, the codes of all vectors of its page are
+//! scored too, which are beside each other in memory. Reads are expensive, and codes are cheap.
 
 use super::layout::GraphLayout;
-use super::on_card::OnCard;
+use super::on_card::CardQuery;
 use super::search::{Graph, Scratch};
 use crate::error::IndexError;
 use crate::format::local::{LocalLayout, LocalPage};
 use crate::query::{FAR_BEAM_WIDTH, Phase};
 use bathyal_kernels::Neighbor;
 
-/// Pivots a square root of the number of vectors: scoring them costs some microseconds and saves most of the way from
-/// the entry point (`docs/reads.md`).
-const PIVOTS_A_ROOT: f64 = 4.0;
-/// Of so many pivots a graph of single records looks at one: its searches score so few codes that more would show.
-const RECORD_SHARE: usize = 4;
-/// Nearest pivots that a search begins at.
-const STARTS: usize = 8;
-/// A page is looked at if its linked vector is this many error bounds of the code too far to be a candidate itself:
-/// another vector of the page may be nearer.
+/// Number of pivots, divided by the square root of the number of vectors. Scoring them takes some
+/// microseconds, and saves most of the hops from the entry point (`docs/reads.md`).
+const PIVOTS_PER_ROOT: f64 = 4.0;
+/// A graph of single records scores one in `RECORD_PIVOT_STEP` pivots. Its searches score so few codes that
+/// more pivots would take a noticeable share of the time.
+const RECORD_PIVOT_STEP: usize = 4;
+/// Number of nearest pivots where a search begins, at least.
+const MIN_STARTS: usize = 8;
+/// Slack in error bounds of a code. A page is scored even if its linked vector is this much too far to be a
+/// candidate, because another vector of the page may be nearer.
 const SLACK_BOUNDS: f32 = 3.0;
 
-/// Vectors spread evenly over the places but those `absent`; in a page-local layout they are so spread over the space
-/// as well as the vectors are.
+/// Returns pivots at evenly spaced places, without those in `absent` (rising). In a page-local layout, near
+/// vectors have near places, so the pivots are spread over the space as the vectors are.
 pub(crate) fn pivots(vectors: u32, absent: &[u32]) -> Vec<u32> {
-    let count = ((f64::from(vectors).sqrt() * PIVOTS_A_ROOT) as u64).clamp(1, u64::from(vectors));
+    let count = ((f64::from(vectors).sqrt() * PIVOTS_PER_ROOT) as u64).clamp(1, u64::from(vectors));
     let places = (0..count).map(|i| (i * u64::from(vectors) / count) as u32);
     places.filter(|place| absent.binary_search(place).is_err()).collect()
 }
 
-/// Pages read in the next hop after `reads` pages, where `beam_width` are wanted. The first pages only lead to better
-/// ones, so that most of a wide beam would be wasted; in the end nearly every page read holds an answer.
+/// Returns the number of pages in the next hop, after a search with `beam_width` has read `reads` pages. The
+/// first pages only lead to better ones, so most of a wide beam would be wasted. Later, nearly every page
+/// holds an answer.
 pub(crate) fn width_after(reads: u32, beam_width: usize) -> usize {
     match reads as usize {
         0 => beam_width.div_ceil(4),
@@ -42,13 +44,15 @@ pub(crate) fn width_after(reads: u32, beam_width: usize) -> usize {
     }
 }
 
-/// How many pivots a search begins at, and of how many it looks at one.
+/// Returns the number of pivots where a search begins, and the step between the pivots that it scores.
 pub(super) fn starts(layout: &GraphLayout, beam_width: usize) -> (usize, usize) {
     let step = match layout {
-        GraphLayout::Padded(_) | GraphLayout::Csr(_) if beam_width < FAR_BEAM_WIDTH as usize => RECORD_SHARE,
+        GraphLayout::Padded(_) | GraphLayout::Csr(_) if beam_width < FAR_BEAM_WIDTH as usize => {
+            RECORD_PIVOT_STEP
+        }
         _ => 1,
     };
-    (beam_width.max(STARTS), step)
+    (beam_width.max(MIN_STARTS), step)
 }
 
 fn damaged(graph: &Graph, layout: &LocalLayout, number: u32, reason: String) -> IndexError {
@@ -56,18 +60,18 @@ fn damaged(graph: &Graph, layout: &LocalLayout, number: u32, reason: String) -> 
 }
 
 impl Scratch {
-    /// Begins at the pages of the nearest pivots and of the entry point.
+    /// Begins a search: scores the pages of the nearest pivots and of the entry point.
     pub(super) fn enter(&mut self, graph: &Graph, layout: &LocalLayout, beam_width: usize) {
         self.opened.clear();
         self.find_starts(graph, beam_width);
         self.slack = self.mean_bound(graph, &graph.codes) * SLACK_BOUNDS;
         self.near.clear();
         self.near.extend_from_slice(&self.ids);
-        self.look_at_near(graph, layout);
+        self.score_near_pages(graph, layout);
     }
 
-    /// Puts the nearest pivots and the entry point into `self.ids`: as many as fill the first beam at least, of all pivots where
-    /// the beam is as wide as that of a tier on which a hop is a wait.
+    /// Puts the nearest pivots and the entry point into `self.ids`, enough of them to fill the first beam. If
+    /// the beam is as wide as on a far tier, all pivots are scored, because a hop there is a long wait.
     pub(super) fn find_starts(&mut self, graph: &Graph, beam_width: usize) {
         let (starts, step) = starts(&graph.layout, beam_width);
         self.ids.clear();
@@ -80,21 +84,23 @@ impl Scratch {
             self.starts.select_nth_unstable(starts);
             self.starts.truncate(starts);
         }
-        // Their error bounds are added up in this order, wherever they are found.
+        // The order of the sum of their error bounds must not depend on how they were found.
         self.starts.sort_unstable();
         self.ids.clear();
         self.ids.extend(self.starts.iter().map(|start| start.id).chain([graph.entry.entry_point]));
     }
 
-    /// The slack of a search that begins at the pivots `starts` and at the entry point, of which `graph` has the codes besides a card's.
-    pub(super) fn slack_of(&mut self, graph: &Graph, starts: &[u32]) -> f32 {
+    /// Returns the slack of a search on a card that begins at the pivots `starts` and at the entry point.
+    /// Their codes are in [`Graph::kept_codes`].
+    pub(super) fn slack_from_kept_codes(&mut self, graph: &Graph, starts: &[u32]) -> f32 {
         self.ids.clear();
-        let kept = |start: &u32| graph.pivots.binary_search(start).ok().map(|at| at as u32);
-        self.ids.extend(starts.iter().filter_map(kept).chain([graph.pivots.len() as u32]));
-        self.mean_bound(graph, &graph.some_codes) * SLACK_BOUNDS
+        let kept_position = |start: &u32| graph.pivots.binary_search(start).ok().map(|at| at as u32);
+        self.ids.extend(starts.iter().filter_map(kept_position).chain([graph.pivots.len() as u32]));
+        self.mean_bound(graph, &graph.kept_codes) * SLACK_BOUNDS
     }
 
-    /// The mean error bound of `self.ids` among `codes`; infinite where the code has none.
+    /// Returns the mean error bound of the codes at positions `self.ids` in `codes`; infinite if the kind of
+    /// code has no bound.
     fn mean_bound(&mut self, graph: &Graph, codes: &[u8]) -> f32 {
         self.scores.resize(self.ids.len(), 0.0);
         self.bounds.resize(self.ids.len(), 0.0);
@@ -103,7 +109,7 @@ impl Scratch {
         self.bounds.iter().sum::<f32>() / self.ids.len().max(1) as f32
     }
 
-    /// Uses the vectors of a page that has arrived for the answer.
+    /// Compares all vectors of a page that has arrived, and offers them as answers.
     #[inline]
     pub(super) fn compare_page<'a>(
         &mut self,
@@ -129,7 +135,7 @@ impl Scratch {
         Ok(page)
     }
 
-    /// Uses one page that has arrived: its vectors for the answer, its links for the way.
+    /// Processes one page: compares its vectors, and follows its links.
     #[inline]
     pub(super) fn expand_page(
         &mut self,
@@ -140,8 +146,8 @@ impl Scratch {
     ) -> Result<(), IndexError> {
         let page = self.compare_page(graph, layout, number, bytes)?;
         page.links(&mut self.ids).map_err(|reason| damaged(graph, layout, number, reason))?;
-        if let Some(OnCard::Pages(on_card)) = &mut self.on_card {
-            on_card.take_links(layout, &self.ids);
+        if let Some(CardQuery::Pages(query)) = &mut self.on_card {
+            query.add_links(layout, &self.ids);
             return Ok(());
         }
         let visited = &self.visited;
@@ -151,12 +157,12 @@ impl Scratch {
         self.near.clear();
         let near = self.ids.iter().zip(&self.scores).filter(|(_, distance)| **distance <= limit);
         self.near.extend(near.map(|(place, _)| *place));
-        self.look_at_near(graph, layout);
+        self.score_near_pages(graph, layout);
         Ok(())
     }
 
-    /// Offers all vectors of the pages of `self.near` as candidates.
-    fn look_at_near(&mut self, graph: &Graph, layout: &LocalLayout) {
+    /// Scores the pages of the vectors in `self.near`, and offers all their vectors as candidates.
+    fn score_near_pages(&mut self, graph: &Graph, layout: &LocalLayout) {
         self.ids.clear();
         for place in &self.near {
             let page = layout.page_of(*place);
@@ -167,7 +173,7 @@ impl Scratch {
         self.offer(graph);
     }
 
-    /// Moves the pages of the nearest candidates into the beam until it is `width` wide.
+    /// Moves the pages of the nearest candidates into the beam, until it has `width` entries.
     pub(super) fn fill_beam_with_pages(&mut self, layout: &LocalLayout, width: usize) {
         while self.beam.len() < width
             && let Some(next) = self.candidates.next_unexpanded()

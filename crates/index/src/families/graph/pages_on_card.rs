@@ -1,11 +1,12 @@
-//! A graph of pages that link as a whole, on a graphics card: this processor reads pages, compares their vectors exactly, and hands over
-//! their links; the card looks at the codes of all vectors of the pages that these lead to, and chooses the pages to open.
+//! A page-local graph whose codes are on a graphics card. The processor reads pages, compares their vectors
+//! exactly, and sends their links to the card. The card scores the codes of all vectors of the linked pages,
+//! and chooses the pages to open.
 //!
-//! How much farther than a candidate a link may lead is added up here, from the codes at which searches may begin: the same sum of the
-//! same numbers as without a card.
+//! The processor computes the slack of a search from the codes of the pivots, as the same sum of the same
+//! numbers as without a card.
 
 use super::layout::GraphLayout;
-use super::on_card::{GraphCard, OnCard, write};
+use super::on_card::{CardQuery, GraphCard, write_code_query};
 use super::page_search::starts;
 use super::search::{Graph, Scratch};
 use crate::error::IndexError;
@@ -14,85 +15,89 @@ use crate::query::SearchParams;
 use bathyal_gpu::pages::{Hop, PageResponse, Pages, Parts, Slot};
 use bathyal_tier::Cx;
 
-/// A query that opens pages.
+/// A query on a card that opens pages.
 #[derive(Debug)]
-pub(super) struct OnPages {
+pub(super) struct PageQuery {
     slot: Slot,
+    /// Length of the candidate list.
     list: u32,
+    /// Number of pivots where the search begins.
     starts: u32,
-    /// Whether the card has the query.
+    /// True if the query has been sent to the card.
     begun: bool,
-    answer: PageResponse,
-    /// Pages that it has opened, rising.
+    response: PageResponse,
+    /// Pages that the query has opened, in rising order.
     opened: Vec<u32>,
-    /// The links of the pages of the last beam, one page after the other, and where those of each end.
+    /// The links of the pages of the last beam, one page after the other.
     links: Vec<u32>,
+    /// The end of each page's links in `links`.
     ends: Vec<u32>,
-    /// The ends of pages of a part of these.
-    own: Vec<u32>,
+    /// The ends of the pages in the part that is sent in one launch.
+    part_ends: Vec<u32>,
 }
 
-impl OnPages {
-    /// Takes a place on the card, once there is one.
+impl PageQuery {
+    /// Waits for a free slot on the card, and takes it.
     pub(super) async fn begin(
         pages: &Pages,
         cx: &Cx,
         params: &SearchParams,
         layout: &GraphLayout,
-    ) -> OnPages {
+    ) -> PageQuery {
         let slot = loop {
             match pages.slot(cx.task_waker()) {
                 Some(slot) => break slot,
                 None => cx.parked().await,
             }
         };
-        OnPages {
+        PageQuery {
             slot,
             list: params.search_list as u32,
             starts: starts(layout, params.beam_width).0 as u32,
             begun: false,
-            answer: PageResponse::default(),
+            response: PageResponse::default(),
             opened: Vec::new(),
             links: Vec::new(),
             ends: Vec::new(),
-            own: Vec::new(),
+            part_ends: Vec::new(),
         }
     }
 
-    /// Takes the links of the next page of the beam; what leads to an opened page leads nowhere.
-    pub(super) fn take_links(&mut self, layout: &LocalLayout, links: &[u32]) {
+    /// Stores the links of the next page of the beam, without those to opened pages.
+    pub(super) fn add_links(&mut self, layout: &LocalLayout, links: &[u32]) {
         let opened = &self.opened;
         let new = links.iter().filter(|place| opened.binary_search(&layout.page_of(**place)).is_err());
         self.links.extend(new);
         self.ends.push(self.links.len() as u32);
     }
 
-    /// Waits for the answer; the codes that were scored for it.
-    async fn answered(&mut self, cx: &Cx) -> Result<u32, IndexError> {
+    /// Waits for the response. Returns the number of codes that the card has scored for it.
+    async fn wait_for_response(&mut self, cx: &Cx) -> Result<u32, IndexError> {
         loop {
-            match self.slot.take_response(&mut self.answer) {
-                Some(answered) => return Ok(answered.map(|()| self.answer.scored)?),
+            match self.slot.take_response(&mut self.response) {
+                Some(outcome) => return Ok(outcome.map(|()| self.response.scored)?),
                 None => cx.parked().await,
             }
         }
     }
 
-    /// Hands over all links, in as many parts as it takes; the codes that were scored for it.
+    /// Sends all links to the card, in one or several launches. Returns the number of codes that the card has
+    /// scored for them.
     async fn hop(&mut self, cx: &Cx, slack: f32, width: u32) -> Result<u32, IndexError> {
-        let (links, ends, mut own) =
-            (std::mem::take(&mut self.links), std::mem::take(&mut self.ends), std::mem::take(&mut self.own));
+        let (links, ends) = (std::mem::take(&mut self.links), std::mem::take(&mut self.ends));
+        let mut part_ends = std::mem::take(&mut self.part_ends);
         let (mut parts, mut scored) = (Parts::new(&ends, self.slot.max_ids()), 0);
         loop {
-            let part = parts.next(&mut own);
+            let part = parts.next(&mut part_ends);
             let (links, continues) = (&links[part.links], part.continues);
             let width = if part.is_last { width } else { 0 };
-            self.slot.submit(&Hop { links, ends: &own, continues, slack, width }, cx.task_waker());
-            scored += self.answered(cx).await?;
+            self.slot.submit(&Hop { links, ends: &part_ends, continues, slack, width }, cx.task_waker());
+            scored += self.wait_for_response(cx).await?;
             if part.is_last {
                 break;
             }
         }
-        (self.links, self.ends, self.own) = (links, ends, own);
+        (self.links, self.ends, self.part_ends) = (links, ends, part_ends);
         self.links.clear();
         self.ends.clear();
         Ok(scored)
@@ -100,32 +105,32 @@ impl OnPages {
 }
 
 impl Scratch {
-    /// Has the card look at what the links of the last beam lead to, and choose the pages of the next.
+    /// Sends the links of the last beam to the card, which scores the linked pages and chooses the next beam.
     pub(super) async fn fill_beam_with_pages_on_card(
         &mut self,
         graph: &Graph,
         cx: &Cx,
         width: usize,
     ) -> Result<(), IndexError> {
-        let (Some(OnCard::Pages(on_card)), Some(GraphCard::Pages(pages))) = (&mut self.on_card, &graph.card)
+        let (Some(CardQuery::Pages(query)), Some(GraphCard::Pages(pages))) = (&mut self.on_card, &graph.card)
         else {
             return Ok(());
         };
-        if on_card.begun {
-            self.query.stats.code_distances += on_card.hop(cx, self.slack, width as u32).await?;
+        if query.begun {
+            self.query.stats.code_distances += query.hop(cx, self.slack, width as u32).await?;
         } else {
-            let asks = (on_card.list, on_card.starts, width as u32);
-            let write = |bytes: &mut Vec<u8>| write(&self.code_query, pages.codes(), bytes);
-            on_card.slot.begin(asks, graph.entry.entry_point, write, cx.task_waker());
-            self.query.stats.code_distances += on_card.answered(cx).await?;
-            on_card.begun = true;
-            let starts = std::mem::take(&mut on_card.answer.starts);
-            self.slack = self.slack_of(graph, &starts);
+            let parameters = (query.list, query.starts, width as u32);
+            let write = |bytes: &mut Vec<u8>| write_code_query(&self.code_query, pages.codes(), bytes);
+            query.slot.begin(parameters, graph.entry.entry_point, write, cx.task_waker());
+            self.query.stats.code_distances += query.wait_for_response(cx).await?;
+            query.begun = true;
+            let starts = std::mem::take(&mut query.response.starts);
+            self.slack = self.slack_from_kept_codes(graph, &starts);
         }
-        let Some(OnCard::Pages(on_card)) = &mut self.on_card else { return Ok(()) };
-        self.beam.extend_from_slice(&on_card.answer.pages);
-        on_card.opened.extend_from_slice(&on_card.answer.pages);
-        on_card.opened.sort_unstable();
+        let Some(CardQuery::Pages(query)) = &mut self.on_card else { return Ok(()) };
+        self.beam.extend_from_slice(&query.response.pages);
+        query.opened.extend_from_slice(&query.response.pages);
+        query.opened.sort_unstable();
         Ok(())
     }
 }

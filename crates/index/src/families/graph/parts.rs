@@ -1,16 +1,17 @@
-//! A graph of more vectors than fit in memory, as DiskANN merges it: each vector is sent to the two parts that are nearest to
-//! it, each part is grown in memory, and what links a vector has in either of its parts it has in the whole.
+//! A graph of more vectors than fit in memory (DiskANN, section 3): each vector goes to the two parts that
+//! are nearest to it, each part's graph is grown in memory, and the links of a vector in both parts are
+//! merged.
 
 use super::adjacency::Adjacency;
 use super::calibrate;
 use super::connect::connect;
 use super::grow::Growth;
-use super::merge::{self, ListWriter, Which, late_name, lists_name, merge};
+use super::merge::{ListWriter, MergedVectors, PieceFiles, late_name, lists_name, merge};
 use super::options::GraphOptions;
 use super::section::GraphEntry;
 use super::slots::Slots;
 use super::whole::Layout;
-use super::work::{GraphFiles, Grown, Work};
+use super::work::{GraphFiles, GrownGraph, Work};
 use super::write;
 use crate::allocate::try_with_capacity;
 use crate::build::Stages;
@@ -32,31 +33,43 @@ use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
 use xxhash_rust::xxh3::Xxh3;
 
-/// Bytes of each vector of a part besides itself and its links: its id, and a hash of its list.
-pub(super) const BYTES_A_ROW: u64 = 4 + 8;
+/// Bytes that each vector of a part takes in addition to its components and its links: its id, and a hash of
+/// its list.
+pub(super) const BYTES_PER_ROW: u64 = 4 + 8;
 
-/// Vectors between two looks at cancellation.
+/// Vectors between two checks for cancellation.
 const CHECK_EVERY: u32 = 16_384;
 
-/// Links of a vector in one part: with those of the other part there are as many as it may have, of which some are the same
-/// (DiskANN grows its parts with two thirds too).
+/// Returns the maximum degree within a part: two thirds of `max_degree`, as in DiskANN. The lists of both
+/// parts share some links, so together they fill `max_degree`.
 pub(super) fn degree(max_degree: u32) -> u32 {
     (2 * max_degree).div_ceil(3)
 }
 
-/// What is finished, so that a killed build continues.
+/// The finished steps of a build, so that a killed build continues.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Journal {
-    /// What was built from and how; a build that differs in it begins anew.
+    /// Text that identifies the data, the options and the version. A build with another fingerprint starts
+    /// from the beginning.
     fingerprint: String,
-    /// Seconds worked.
+    /// Seconds spent so far.
     pub(super) seconds: f64,
-    /// Bits of the longest squared length, under the inner product.
+    /// The largest squared length of a vector, as the bits of an f32; only for the inner product.
     longest: Option<u32>,
-    /// The parts, once all vectors have been sent to theirs.
+    /// The parts; empty until all vectors have been distributed to them.
     parts: Vec<Part>,
-    /// What was written of the pieces that are grown.
-    grown: Vec<merge::Grown>,
+    /// Files of the finished pieces, in order.
+    grown: Vec<PieceFiles>,
+}
+
+/// Size of the data of a build and of its parts.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct DataShape {
+    pub(super) vectors: usize,
+    /// Bytes of a vector.
+    pub(super) row_bytes: usize,
+    /// Most vectors of a part, at least 1.
+    pub(super) rows: usize,
 }
 
 impl Journal {
@@ -64,64 +77,58 @@ impl Journal {
         Journal { fingerprint: fingerprint.into(), ..Journal::default() }
     }
 
-    /// The journal in `directory`, if it is of a build with this fingerprint of `vectors` vectors, each of `row_bytes`, `rows` of
-    /// them in a part at most, and the files that it names are there.
-    pub(super) fn read(
-        directory: &dyn Draft,
-        fingerprint: &str,
-        (vectors, row_bytes, rows): (usize, usize, usize),
-    ) -> Option<Journal> {
-        let journal = Journal::parse(&journal::read(directory)?, (vectors, row_bytes, rows)).ok()?;
-        let pieces = pieces(&journal.parts, rows);
+    /// Reads the journal in `directory`. `None` if it belongs to a build with another fingerprint or another
+    /// `shape`, or if a file that it names is missing.
+    pub(super) fn read(directory: &dyn Draft, fingerprint: &str, shape: DataShape) -> Option<Journal> {
+        let journal = Journal::parse(&journal::read(directory)?, shape).ok()?;
+        let pieces = pieces(&journal.parts, shape.rows);
         let spilled = spill_files_exist(directory, &journal.parts, &pieces[journal.grown.len()..]);
-        let held = journal.grown.iter().enumerate().all(|(number, grown)| {
-            holds(directory, &lists_name(number), &grown.lists)
-                && holds(directory, &late_name(number), &grown.late)
+        let has_lists = journal.grown.iter().enumerate().all(|(number, files)| {
+            holds(directory, &lists_name(number), &files.lists)
+                && holds(directory, &late_name(number), &files.late)
         });
-        (held && spilled && journal.fingerprint == fingerprint).then_some(journal)
+        (has_lists && spilled && journal.fingerprint == fingerprint).then_some(journal)
     }
 
-    /// Reads what a build has written.
+    /// Parses and checks the bytes of a journal.
     ///
     /// # Errors
-    /// A sentence when it is damaged or of another build.
-    pub(super) fn parse(
-        bytes: &[u8],
-        (vectors, row_bytes, rows): (usize, usize, usize),
-    ) -> Result<Journal, String> {
+    /// A sentence if the journal is damaged or does not fit `shape`.
+    pub(super) fn parse(bytes: &[u8], shape: DataShape) -> Result<Journal, String> {
+        let DataShape { vectors, row_bytes, rows } = shape;
         let journal: Journal = journal::parse(bytes)?;
-        require(journal.seconds >= 0.0, "it took less than no time")?;
-        // A vector lies in two parts, but where there is one part only.
+        require(journal.seconds >= 0.0, "its number of seconds is negative")?;
+        // A vector is in two parts, unless there is only one part.
         let copies = if journal.parts.len() == 1 { 1 } else { 2 };
         let (parts, grown) = (&journal.parts, &journal.grown);
         let pieces = check_parts(parts, grown.len(), copies * vectors, row_bytes as u64, rows)?;
         let mut lists = grown.iter().zip(&pieces);
-        let long = lists.all(|(grown, piece)| grown.lists.bytes >= 8 * piece.rows as u64);
-        require(long, "the lists of a part are too short")?;
+        let long_enough = lists.all(|(files, piece)| files.lists.bytes >= 8 * piece.rows as u64);
+        require(long_enough, "the lists of a part are too short")?;
         Ok(journal)
     }
 }
 
-/// A graph in parts, merged.
-pub(super) struct Parts<'a> {
+/// The graph that results from merging the parts' graphs.
+pub(super) struct MergedGraph<'a> {
     layout: PageLayout,
     intake: Intake,
     entry: u32,
     held_out: Vec<u32>,
-    grown: Vec<merge::Grown>,
+    files: Vec<PieceFiles>,
     slots: Slots,
     links: u64,
-    /// Of the build that this is part of.
-    own: &'a GraphOptions,
+    graph_options: &'a GraphOptions,
 }
 
-impl<'a> Parts<'a> {
-    /// Divides the vectors, grows what is not grown yet, and merges all but what the vectors held out add.
+impl<'a> MergedGraph<'a> {
+    /// Distributes the vectors to parts, grows the pieces that the journal does not list, and merges them
+    /// without the held-out vectors.
     pub(super) fn grow(
         work: &Work<'a>,
         journal: &mut Journal,
         stages: &mut Stages,
-    ) -> Result<Parts<'a>, IndexError> {
+    ) -> Result<MergedGraph<'a>, IndexError> {
         announce(work, journal);
         let mut intake = Intake { longest: journal.longest.map(f32::from_bits), ..work.intake() };
         if journal.parts.is_empty() {
@@ -133,64 +140,65 @@ impl<'a> Parts<'a> {
         let entry = Sample::read(work, &intake)?.medoid();
         let held_out = calibrate::hold_out(work.data, entry, work.options);
         let pieces = pieces(&journal.parts, work.rows);
-        let left = &pieces[journal.grown.len()..];
-        work.progress.stage("growing parts", left.iter().map(|piece| piece.rows as u64).sum());
-        let mut before = 0;
-        for piece in left {
-            let grown =
-                grow_piece(work, &intake, (&journal.parts, *piece), &held_out, journal.grown.len(), before)?;
-            journal.grown.push(grown);
+        let remaining = &pieces[journal.grown.len()..];
+        work.progress.stage("growing parts", remaining.iter().map(|piece| piece.rows as u64).sum());
+        let mut rows_before = 0;
+        for piece in remaining {
+            let number = journal.grown.len();
+            let files = grow_piece(work, &intake, (&journal.parts, *piece), &held_out, number, rows_before)?;
+            journal.grown.push(files);
             journal.write(work, stages)?;
             remove_spilled(work, &journal.parts, *piece);
-            before += piece.rows as u64;
+            rows_before += piece.rows as u64;
             stages.end("grow parts");
         }
-        let grown = journal.grown.clone();
-        let slots = merged(work, &grown, Which::Early, entry, &held_out)?;
+        let files = journal.grown.clone();
+        let slots = merge_and_connect(work, &files, MergedVectors::WithoutHeldOut, entry, &held_out)?;
         stages.end("merge parts");
         let layout = Layout::padded(work.data, work.own)?;
-        Ok(Parts { layout, intake, entry, held_out, grown, slots, links: 0, own: work.own })
+        Ok(MergedGraph { layout, intake, entry, held_out, files, slots, links: 0, graph_options: work.own })
     }
 }
 
 impl Journal {
-    /// Replaces the journal. What it names was synced before.
+    /// Replaces the journal in the draft. The files that it names must be synced.
     fn write(&mut self, work: &Work<'_>, stages: &Stages) -> Result<(), IndexError> {
         self.seconds = stages.seconds_so_far();
         journal::write(work.directory, self)
     }
 }
 
-/// Merges all that is grown, and connects all but the vectors `absent`.
-fn merged(
+/// Merges the pieces, and makes all vectors reachable but those in `absent` (rising).
+fn merge_and_connect(
     work: &Work<'_>,
-    grown: &[merge::Grown],
-    which: Which,
+    files: &[PieceFiles],
+    vectors: MergedVectors,
     entry: u32,
     absent: &[u32],
 ) -> Result<Slots, IndexError> {
     let width = work.own.max_degree as usize;
-    let mut slots = merge(work, grown, (degree(work.own.max_degree) as usize, width), which)?;
+    let mut slots = merge(work, files, (degree(work.own.max_degree) as usize, width), vectors)?;
     connect(work, &mut slots, entry, absent)?;
     Ok(slots)
 }
 
-/// Tells the receiver of progress what is to come: seconds on one machine, so their proportions say how long the rest takes on
-/// another.
+/// Reports the coming stages to the receiver of progress. Their seconds were measured on one machine; on
+/// another one, their proportions estimate the remaining time.
 fn announce(work: &Work<'_>, journal: &Journal) {
     let pieces = pieces(&journal.parts, work.rows);
     let all: usize = pieces.iter().map(|piece| piece.rows).sum();
     let grown: usize = pieces[..journal.grown.len()].iter().map(|piece| piece.rows).sum();
-    let left = if all == 0 { 1.0 } else { 1.0 - grown as f64 / all as f64 };
-    work.progress.plan(&stages(work.data, journal.parts.is_empty(), left));
+    let remaining = if all == 0 { 1.0 } else { 1.0 - grown as f64 / all as f64 };
+    work.progress.plan(&stages(work.data, journal.parts.is_empty(), remaining));
 }
 
-/// The stages where the share `left` of the vectors is to be grown, in seconds on one machine.
-pub(super) fn stages(data: &Source<'_>, anew: bool, left: f64) -> Vec<(&'static str, f64)> {
+/// Returns the stages that remain, with their seconds on one machine. `remaining` is the share of the vectors
+/// whose parts are not grown yet; `from_start` is true if the vectors are not distributed yet.
+pub(super) fn stages(data: &Source<'_>, from_start: bool, remaining: f64) -> Vec<(&'static str, f64)> {
     let values = data.count() as f64 * data.dim() as f64 / 128e6;
-    let spreading = anew.then_some(("spreading", values));
+    let spreading = from_start.then_some(("spreading", values));
     let rest = [
-        ("growing parts", 180.0 * values * left),
+        ("growing parts", 180.0 * values * remaining),
         ("merging", 1.5 * values),
         ("connecting", 1.0 * values),
         ("writing graph", 1.0 * values),
@@ -205,34 +213,38 @@ pub(super) fn stages(data: &Source<'_>, anew: bool, left: f64) -> Vec<(&'static 
     spreading.into_iter().chain(rest).collect()
 }
 
-/// Progress of one part within all.
-struct Within<'a> {
+/// Reports the progress of one piece as a share of the progress of all pieces.
+struct PieceProgress<'a> {
     all: &'a dyn Progress,
-    before: u64,
+    /// Vectors of the pieces before this one.
+    rows_before: u64,
+    /// Vectors of this piece.
     rows: u64,
-    /// Hundredths of the part that are done when the present stage begins, hundredths that it takes, and its steps.
-    from: AtomicU64,
+    /// Hundredths of the piece that are done when the current stage begins.
+    begin: AtomicU64,
+    /// Hundredths of the piece that the current stage takes.
     share: AtomicU64,
+    /// Steps of the current stage.
     steps: AtomicU64,
 }
 
-impl<'a> Within<'a> {
-    fn new(all: &'a dyn Progress, before: u64, rows: u64) -> Within<'a> {
-        let [from, share, steps] = [0, 0, 1].map(AtomicU64::new);
-        Within { all, before, rows, from, share, steps }
+impl<'a> PieceProgress<'a> {
+    fn new(all: &'a dyn Progress, rows_before: u64, rows: u64) -> PieceProgress<'a> {
+        let [begin, share, steps] = [0, 0, 1].map(AtomicU64::new);
+        PieceProgress { all, rows_before, rows, begin, share, steps }
     }
 }
 
-impl Progress for Within<'_> {
+impl Progress for PieceProgress<'_> {
     fn stage(&self, name: &str, total: u64) {
-        let (from, share) = match name {
+        let (begin, share) = match name {
             "ordering vectors" => (0, 3),
             "first pass" => (3, 24),
             "second pass" => (27, 68),
             "trimming" => (95, 3),
             _ => (98, 2),
         };
-        self.from.store(from, Ordering::Relaxed);
+        self.begin.store(begin, Ordering::Relaxed);
         self.share.store(share, Ordering::Relaxed);
         self.steps.store(total.max(1), Ordering::Relaxed);
     }
@@ -240,8 +252,8 @@ impl Progress for Within<'_> {
     fn advance(&self, done: u64) {
         let load = |value: &AtomicU64| value.load(Ordering::Relaxed);
         let hundredths =
-            load(&self.from) as f64 + (load(&self.share) * done) as f64 / load(&self.steps) as f64;
-        self.all.advance(self.before + (self.rows as f64 * hundredths / 100.0) as u64);
+            load(&self.begin) as f64 + (load(&self.share) * done) as f64 / load(&self.steps) as f64;
+        self.all.advance(self.rows_before + (self.rows as f64 * hundredths / 100.0) as u64);
     }
 
     fn cancelled(&self) -> bool {
@@ -249,36 +261,36 @@ impl Progress for Within<'_> {
     }
 }
 
-/// Grows the graph of a piece and writes its lists.
+/// Grows the graph of piece `number`, and writes its lists.
 fn grow_piece(
     work: &Work<'_>,
     intake: &Intake,
     (parts, piece): (&[Part], Piece),
     held_out: &[u32],
     number: usize,
-    before: u64,
-) -> Result<merge::Grown, IndexError> {
+    rows_before: u64,
+) -> Result<PieceFiles, IndexError> {
     let (space, ids) = read(work, intake, parts[piece.part], piece)?;
-    let own = GraphOptions { max_degree: degree(work.own.max_degree), ..*work.own };
+    let graph_options = GraphOptions { max_degree: degree(work.own.max_degree), ..*work.own };
     let rows = 0..space.count() as u32;
-    let held: Vec<u32> =
+    let late_rows: Vec<u32> =
         rows.clone().filter(|row| held_out.binary_search(&ids[*row as usize]).is_ok()).collect();
-    let within = Within::new(work.progress, before, piece.rows as u64);
-    let (seed, threads, progress) = (work.options.seed, work.threads, &within);
-    let entry = space.medoid(&held, threads, progress)?;
-    let graph = Adjacency::new(space.count(), own.max_degree)?;
-    let growth = Growth { space: &space, graph, entry, options: &own, seed, threads, progress };
-    let mut order = growth.passes(&held)?;
+    let progress = PieceProgress::new(work.progress, rows_before, piece.rows as u64);
+    let (seed, threads, progress) = (work.options.seed, work.threads, &progress);
+    let entry = space.medoid(&late_rows, threads, progress)?;
+    let graph = Adjacency::new(space.count(), graph_options.max_degree)?;
+    let growth = Growth { space: &space, graph, entry, options: &graph_options, seed, threads, progress };
+    let mut order = growth.passes(&late_rows)?;
     growth.finish(&order)?;
-    let global = |row: u32| growth.graph.neighbors(row).map(|link| ids[link as usize]);
+    let neighbor_ids = |row: u32| growth.graph.neighbors(row).map(|link| ids[link as usize]);
     let mut lists = ListWriter::create(work, &lists_name(number))?;
     for row in rows.clone() {
-        look(work, row)?;
-        lists.push(ids[row as usize], global(row))?;
+        check_cancelled(work, row)?;
+        lists.push(ids[row as usize], neighbor_ids(row))?;
     }
     let lists = lists.finish()?;
-    if held.is_empty() {
-        return Ok(merge::Grown { lists, ..merge::Grown::default() });
+    if late_rows.is_empty() {
+        return Ok(PieceFiles { lists, ..PieceFiles::default() });
     }
     let hash = |row: u32| {
         let mut hash = Xxh3::new();
@@ -287,28 +299,29 @@ fn grow_piece(
     };
     let mut hashes = try_with_capacity("hashes of the lists of a part", rows.len())?;
     for row in rows.clone() {
-        look(work, row)?;
+        check_cancelled(work, row)?;
         hashes.push(hash(row));
     }
-    growth.insert("inserting held-out vectors", &held, own.alpha, own.search_list)?;
-    order.extend(&held);
+    let (alpha, search_list) = (graph_options.alpha, graph_options.search_list);
+    growth.insert("inserting held-out vectors", &late_rows, alpha, search_list)?;
+    order.extend(&late_rows);
     growth.finish(&order)?;
     let mut late = ListWriter::create(work, &late_name(number))?;
     for row in rows {
-        look(work, row)?;
+        check_cancelled(work, row)?;
         if hash(row) != hashes[row as usize] {
-            late.push(ids[row as usize], global(row))?;
+            late.push(ids[row as usize], neighbor_ids(row))?;
         }
     }
-    Ok(merge::Grown { lists, late: late.finish()? })
+    Ok(PieceFiles { lists, late: late.finish()? })
 }
 
-/// An error, now and then, once the build should stop.
-fn look(work: &Work<'_>, row: u32) -> Result<(), IndexError> {
+/// Returns an error if the build is cancelled. Checks only at every [`CHECK_EVERY`]-th row.
+fn check_cancelled(work: &Work<'_>, row: u32) -> Result<(), IndexError> {
     if row.is_multiple_of(CHECK_EVERY) { work.check_cancelled() } else { Ok(()) }
 }
 
-impl Grown for Parts<'_> {
+impl GrownGraph for MergedGraph<'_> {
     fn held_out(&self) -> &[u32] {
         &self.held_out
     }
@@ -347,11 +360,11 @@ impl Grown for Parts<'_> {
     }
 
     fn section(&self, _work: &Work<'_>, files: GraphFiles, codes: CodesEntry) -> GraphEntry {
-        Layout::Padded(self.layout).section(files, codes, self.entry, self.own)
+        Layout::Padded(self.layout).section(files, codes, self.entry, self.graph_options)
     }
 
     fn complete(&mut self, work: &Work<'_>) -> Result<(), IndexError> {
-        self.slots = merged(work, &self.grown, Which::Late, self.entry, &[])?;
+        self.slots = merge_and_connect(work, &self.files, MergedVectors::All, self.entry, &[])?;
         Ok(())
     }
 

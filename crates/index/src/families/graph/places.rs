@@ -1,24 +1,25 @@
-//! Where each vector lies in a file that keeps near vectors together.
+//! The place of each vector in a file that keeps near vectors together.
 
 use crate::error::IndexError;
 use crate::partition::placement::{Placement, Points};
 use bathyal_vectors::progress::Progress;
 
-/// A permutation of all vectors, both ways.
+/// A permutation of all vectors, in both directions.
 pub(crate) struct Places {
-    /// The vectors' ids by place.
+    /// The id at each place.
     pub(crate) ids: Vec<u32>,
-    /// The places of the vectors by id.
+    /// The place of each id.
     places: Vec<u32>,
 }
 
 impl Places {
-    /// Bytes that the places of `count` vectors take.
+    /// Returns the bytes that the places of `count` vectors take.
     pub(crate) fn planned_bytes(count: u64) -> u64 {
         8 * count
     }
 
-    /// Places `count` vectors so that near ones lie together, `unit` of them as close as can be.
+    /// Orders `count` vectors so that near ones are beside each other, in units of `unit` vectors (see
+    /// [`Placement::units`]).
     pub(crate) fn new(
         points: &impl Points,
         count: usize,
@@ -31,11 +32,11 @@ impl Places {
         let mut ids: Vec<u32> = (0..count as u32).collect();
         let placement = Placement { units: vec![unit], exchanged: None, threads, seed, card: None };
         placement.order(points, &mut ids, progress)?;
-        Ok(Places::of(ids))
+        Ok(Places::from_ids(ids))
     }
 
-    /// The places of vectors whose ids are given by place, each once.
-    pub(crate) fn of(ids: Vec<u32>) -> Places {
+    /// Creates the permutation with `ids[place]` at each place. Each id below `ids.len()` occurs once.
+    pub(crate) fn from_ids(ids: Vec<u32>) -> Places {
         let mut places = vec![0; ids.len()];
         for (place, id) in ids.iter().enumerate() {
             places[*id as usize] = place as u32;
@@ -43,7 +44,7 @@ impl Places {
         Places { ids, places }
     }
 
-    /// Where vector `id` lies.
+    /// Returns the place of vector `id`.
     #[inline]
     pub(crate) fn place_of(&self, id: u32) -> u32 {
         self.places[id as usize]

@@ -1,16 +1,18 @@
-//! Robust prune (DiskANN, algorithm 2): of many candidates keep few that point in all directions.
+//! Robust prune (DiskANN, algorithm 2): keeps a few of many candidates, in all directions.
 
 use crate::partition::space::Space;
 use bathyal_kernels::Neighbor;
 
-/// Candidates that are looked at, nearest first; more only cost time (the DiskANN papers use 750).
+/// Nearest candidates that are considered. More of them only take time (the DiskANN papers use 750).
 const MOST_CANDIDATES: usize = 750;
 
-/// Chooses up to `max_degree` neighbours of `id` from `pool`, nearest first: a candidate is dropped when a
-/// chosen one is closer to it, by the factor `alpha`, than `id` is. Sorts `pool` and removes doubles from it.
+/// Chooses up to `max_degree` neighbours of `id` from `pool`, nearest first. A candidate is dropped if a
+/// chosen one is closer to it than `id` is, by the factor `alpha`. Sorts `pool`, and removes duplicates from
+/// it.
 ///
-/// Of the candidates that equal `id` one is chosen, and it drops no other candidate: it is as close to all of them as `id` is,
-/// and where both dropped what the other one has, no link would leave the two.
+/// If several candidates equal `id`, one of them is chosen. It drops no other candidate: it is as close to
+/// all of them as `id` is, and if two copies dropped each other's neighbours, no link would lead away from
+/// the two.
 pub(crate) fn robust_prune(
     space: &Space,
     id: u32,
@@ -51,7 +53,7 @@ mod tests {
     use bathyal_kernels::{Element, Metric};
 
     #[test]
-    fn copies_drop_no_other_candidate() {
+    fn a_copy_of_the_vector_drops_no_other_candidate() {
         for metric in [Metric::L2, Metric::InnerProduct, Metric::Cosine] {
             let rows = [[1.0_f32, 0.1], [1.0, 0.1], [1.0, 0.1], [1.0, 0.6], [1.0, 0.7], [1.0, -0.4]];
             let mut space = Space::blank(rows.len(), 2, Element::F32, metric).unwrap();
@@ -72,7 +74,7 @@ mod tests {
             robust_prune(&space, 0, &mut pool, 4, 1.0, &mut chosen);
             let mut chosen: Vec<u32> = chosen.iter().map(|chosen| chosen.id).collect();
             chosen.sort_unstable();
-            // One copy, and one in each direction: vector 4 lies behind 3.
+            // One copy, and one vector in each direction: 4 is dropped, because it is behind 3.
             assert_eq!(chosen.len(), 3, "{metric:?} {chosen:?}");
             assert_eq!(chosen[1..], [3, 5], "{metric:?} {chosen:?}");
         }

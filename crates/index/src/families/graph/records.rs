@@ -1,4 +1,4 @@
-//! Going through a file of packed records from front to back.
+//! Reads a file of packed records in order.
 
 use crate::error::IndexError;
 use crate::format::offsets::Offsets;
@@ -6,7 +6,8 @@ use crate::format::walk::READ_BYTES;
 use bathyal_store::Object;
 use bathyal_vectors::progress::Progress;
 
-/// Calls `record` with the place and the bytes of each record of a packed file, and returns the file's CRC-32C.
+/// Calls `record` with the place and the bytes of each record of a packed file, and returns the file's
+/// CRC-32C.
 pub(crate) fn read_records(
     object: &dyn Object,
     offsets: &Offsets,
@@ -21,9 +22,9 @@ pub(crate) fn read_records(
             return Err(IndexError::Cancelled);
         }
         let first = offsets.span(place);
-        // One record at least, and as many as fit.
-        let within = |p: &u32| offsets.span(*p).end() - first.offset <= READ_BYTES as u64;
-        let end = (place + 1..count).take_while(within).last().map_or(place, |last| last) + 1;
+        // At least one record, and as many more as fit into one read.
+        let fits = |place: &u32| offsets.span(*place).end() - first.offset <= READ_BYTES as u64;
+        let end = (place + 1..count).take_while(fits).last().map_or(place, |last| last) + 1;
         buffer.resize((offsets.span(end - 1).end() - first.offset) as usize, 0);
         object.read_at(first.offset, &mut buffer)?;
         crc = crc32c::crc32c_append(crc, &buffer);

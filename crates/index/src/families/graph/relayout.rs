@@ -1,8 +1,8 @@
-//! Another layout for a graph that is there: the same vectors, links, codes and calibration, copied record by record.
+//! Copies a graph into another layout, record by record: the same vectors, links, codes and calibration.
 //!
-//! What grows with the vectors in memory is the order of the records (8 bytes a vector), the codes, which any search
-//! holds too, and 8 bytes a record of the packed layout. Records themselves pass through a window of some megabytes:
-//! those of the next places are read in the order in which they lie in the old file, then written in the new one.
+//! Memory that grows with the number of vectors: the order of the records (8 bytes a vector), the codes, and
+//! 8 bytes a record of the packed layout. Records pass through a window of some megabytes: the records of the
+//! next places are read in the order of the old file, then written in the order of the new one.
 
 use super::layout::GraphLayout;
 use super::open::load_offsets;
@@ -34,16 +34,16 @@ use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Bytes of records that wait to be written in their new order: as many as make most reads of a page serve several.
+/// Bytes of records in the window. At this size, most reads of a page serve several records.
 const WINDOW_BYTES: usize = 64 << 20;
-/// Spans that are read together.
+/// Spans that one task of the engine reads together.
 const READ_SPANS: usize = 16;
 /// Reads in flight.
 const DEPTH: u32 = 128;
 /// Bytes of codes written at once.
 const WRITE_BYTES: usize = 4 << 20;
 
-/// What a conversion came to.
+/// The result of a conversion.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LayoutConversion {
     /// The layout that the index had.
@@ -54,23 +54,24 @@ pub struct LayoutConversion {
     pub vectors: u64,
     /// Links copied.
     pub links: u64,
-    /// Bytes of all files of the copy but its manifest.
+    /// Bytes of all files of the copy without its manifest.
     pub index_bytes: u64,
-    /// The same of the index that it was made from.
+    /// Bytes of all files of the source without its manifest.
     pub index_bytes_before: u64,
-    /// `index_bytes` by the bytes of the vectors alone.
+    /// `index_bytes` divided by the bytes of the given vectors.
     pub amplification: f64,
 }
 
-/// Writes the graph index at `source` to `target` in another layout: `padded` becomes `csr`, and `csr` becomes `padded`.
+/// Writes the graph index at `source` to `target` in another layout: `padded` becomes `csr`, and `csr`
+/// becomes `padded`.
 ///
-/// The graph is the same, so recall, reads and the calibration are; only ties may fall differently. Nothing appears at
-/// `target` before all is complete. `threads` of 0 means all cores.
+/// The graph stays the same, and so do recall, reads and the calibration; only ties may be broken
+/// differently. The copy appears at `target` when it is complete. `threads` of 0 means all cores.
 ///
 /// # Errors
-/// [`IndexError::Parameter`] for an index that is no graph, for the layout that it has already, and for `page_local`,
-/// whose links lead to pages: it can only be built. [`IndexError::Exists`] if something is at `target`; damage of the
-/// source; a full disk; cancellation.
+/// [`IndexError::Parameter`] if the index is not a graph, if it has that layout already, and for
+/// `page_local`, whose links lead to pages: it can only be built. [`IndexError::Exists`] if `target` exists;
+/// a damaged source; a full disk; cancellation.
 pub fn convert_layout(
     source: impl AsRef<Path>,
     target: impl AsRef<Path>,
@@ -83,7 +84,7 @@ pub fn convert_layout(
     convert_layout_in(source.as_ref(), target.store(), &target.name, layout, threads, progress)
 }
 
-/// The same from any store to any store, where the copy will be called `name`.
+/// Does the same as [`convert_layout`] between any two stores. The copy gets the name `name`.
 ///
 /// # Errors
 /// As [`convert_layout`].
@@ -98,7 +99,7 @@ pub fn convert_layout_in(
     let manifest = Manifest::load(source)?;
     let graph = &check(source.address(), &manifest, layout)?;
     let target = Target { store, name, replace: Replace::Never };
-    // The manifest has the checksums of all that the index is.
+    // The manifest contains the checksums of all files of the index.
     let content =
         Identity::of(&serde_json::to_string(&manifest).map_err(|e| IndexError::Internal(e.to_string()))?);
     let fingerprint = format!("{} of {content} by {}", layout.name(), env!("CARGO_PKG_VERSION"));
@@ -121,8 +122,8 @@ pub fn convert_layout_in(
         0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
         n => n,
     };
-    let old = Source::open(source, &manifest, graph)?;
-    // The copy is the same index in another layout, so it keeps the identity; version 1 has none.
+    let old = SourceGraph::open(source, &manifest, graph)?;
+    // The copy is the same index in another layout, so it keeps the identity. Version 1 has none.
     let mut identity = manifest.identity().map_err(IndexError::Parameter)?;
     if identity.is_none() {
         identity = content;
@@ -130,10 +131,10 @@ pub fn convert_layout_in(
     let to = Destination { directory, identity, threads };
     let (mut entry, links) = match &old.layout {
         GraphLayout::Padded(layout) => pack(&old, layout, graph, to, progress)?,
-        GraphLayout::Csr(layout) => spread(&old, layout, graph, to, progress)?,
+        GraphLayout::Csr(layout) => unpack(&old, layout, graph, to, progress)?,
         GraphLayout::Local(_) => return Err(refused(source.address())),
     };
-    // As version 1 may have been measured with noise.
+    // Curves of version 1 may contain noise.
     entry.calibration.curves.iter_mut().for_each(|curve| curve.keep_rising(|_| ()));
     let mut converted = manifest.clone();
     converted.written_by = format!("bathyal {}", env!("CARGO_PKG_VERSION"));
@@ -145,11 +146,11 @@ pub fn convert_layout_in(
     Ok(conversion)
 }
 
-/// Where the copy goes.
+/// The destination of the copy.
 #[derive(Clone, Copy)]
 struct Destination<'a> {
     directory: &'a dyn Draft,
-    /// What its checksums begin with.
+    /// The identity with which the checksums of the copy begin.
     identity: Identity,
     threads: usize,
 }
@@ -157,7 +158,7 @@ struct Destination<'a> {
 fn check(source: &Path, manifest: &Manifest, layout: GraphLayoutChoice) -> Result<GraphEntry, IndexError> {
     let refuse = |what: &str| Err(IndexError::Parameter(format!("{}: {what}", source.display())));
     if manifest.family != NAME {
-        return refuse("is no graph; only graphs can be converted to another layout");
+        return refuse("this index is not a graph; only graphs can be converted to another layout");
     }
     let graph =
         GraphEntry::read(manifest).map_err(|reason| IndexError::damaged(source, "the manifest", reason))?;
@@ -165,21 +166,21 @@ fn check(source: &Path, manifest: &Manifest, layout: GraphLayoutChoice) -> Resul
         return Err(refused(source));
     }
     if graph.layout == layout.name() {
-        return refuse(&format!("has the layout {} already", graph.layout));
+        return refuse(&format!("the index already has the layout {}", graph.layout));
     }
     Ok(graph)
 }
 
 fn refused(source: &Path) -> IndexError {
     IndexError::Parameter(format!(
-        "{}: page_local is a graph of pages, which keeps no links of single vectors: it is not converted from or to; \
-         build the index again with the layout wanted",
+        "{}: the layout page_local stores links of pages, not of vectors, so it cannot be converted from \
+        or to; build the index again with the layout that you want",
         source.display()
     ))
 }
 
-/// The index that is read.
-struct Source<'a> {
+/// The graph that is read.
+struct SourceGraph<'a> {
     directory: &'a dyn Generation,
     manifest: &'a Manifest,
     layout: GraphLayout,
@@ -190,7 +191,7 @@ struct Source<'a> {
     engine: RefCell<Engine>,
 }
 
-impl<'a> Source<'a> {
+impl<'a> SourceGraph<'a> {
     fn open(
         directory: &'a dyn Generation,
         manifest: &'a Manifest,
@@ -199,7 +200,7 @@ impl<'a> Source<'a> {
         let wrong = |reason| IndexError::damaged(directory.address(), "the manifest", reason);
         let layout = graph.layout(manifest).map_err(wrong)?;
         let file = manifest.open_file(directory, &graph.file)?;
-        // Through the page cache: records are read in rising order, window after window.
+        // Reads go through the page cache, because each window reads records in rising order.
         let tier = file.tier(FileOptions { method: Method::Probe, direct: false })?;
         let frame_bytes = layout.buffer_bytes();
         let options = EngineOptions {
@@ -208,7 +209,7 @@ impl<'a> Source<'a> {
             buffer_budget_bytes: 2 * u64::from(DEPTH) * frame_bytes as u64,
             ..EngineOptions::default()
         };
-        Ok(Source {
+        Ok(SourceGraph {
             directory,
             manifest,
             layout,
@@ -228,23 +229,23 @@ impl<'a> Source<'a> {
         self.codec.code_bytes()
     }
 
-    /// Reads all `spans` and gives each with its number to `used`, in any order.
+    /// Reads all `spans`, and calls `on_arrival` with the number and the bytes of each, in any order.
     fn read(
         &self,
         spans: &[Span],
         progress: &dyn Progress,
-        used: impl Fn(usize, &[u8]) -> Result<(), IndexError>,
+        on_arrival: impl Fn(usize, &[u8]) -> Result<(), IndexError>,
     ) -> Result<(), IndexError> {
         let failed = |source: ReadError| IndexError::Read { file: self.file.address().to_path_buf(), source };
         let mut parts = spans.chunks(READ_SPANS).enumerate();
         let mut failure = None;
-        let (used, failed) = (&used, &failed);
+        let (on_arrival, failed) = (&on_arrival, &failed);
         let next = |cx: &Cx| {
             let (part, spans) = parts.next().filter(|_| !progress.cancelled())?;
             let cx = cx.clone();
             Some(async move {
                 let batch = cx.read(spans).await.map_err(failed)?;
-                (0..spans.len()).try_for_each(|i| used(part * READ_SPANS + i, batch.bytes(i)))
+                (0..spans.len()).try_for_each(|i| on_arrival(part * READ_SPANS + i, batch.bytes(i)))
             })
         };
         let sink = |outcome: Result<(), IndexError>| {
@@ -267,7 +268,7 @@ impl<'a> Source<'a> {
         IndexError::damaged(self.file.address(), place, reason)
     }
 
-    /// Writes codec and codes, the codes of `ids` in their order.
+    /// Writes the codec, and the codes at the old places that `order` gives, in that order.
     fn write_codes(
         &self,
         directory: &dyn Draft,
@@ -294,13 +295,13 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Vectors as their codes remember them: near enough to place them.
-struct Coded<'a> {
+/// Vectors decoded from their codes, which is precise enough to order them.
+struct DecodedPoints<'a> {
     codec: &'a Codec,
     codes: &'a [u8],
 }
 
-impl Points for Coded<'_> {
+impl Points for DecodedPoints<'_> {
     fn dim(&self) -> usize {
         self.codec.dim()
     }
@@ -311,18 +312,19 @@ impl Points for Coded<'_> {
     }
 }
 
-/// Records on their way: a vector and its neighbours each, in equal slots.
-struct Window {
+/// Records between reading and writing, in slots of equal size: a vector, its degree and its links each.
+struct RecordWindow {
     slots: RefCell<Vec<u8>>,
     slot_bytes: usize,
     vector_bytes: usize,
 }
 
-impl Window {
-    fn new(vector_bytes: usize, max_degree: u32, most: usize) -> Window {
+impl RecordWindow {
+    /// Allocates a window for [`WINDOW_BYTES`] of records, and at most `records` of them.
+    fn new(vector_bytes: usize, max_degree: u32, records: usize) -> RecordWindow {
         let slot_bytes = vector_bytes + 4 * (1 + max_degree as usize);
-        let slots = (WINDOW_BYTES / slot_bytes).clamp(1, most.max(1));
-        Window { slots: RefCell::new(vec![0; slots * slot_bytes]), slot_bytes, vector_bytes }
+        let slots = (WINDOW_BYTES / slot_bytes).clamp(1, records.max(1));
+        RecordWindow { slots: RefCell::new(vec![0; slots * slot_bytes]), slot_bytes, vector_bytes }
     }
 
     fn len(&self) -> usize {
@@ -337,13 +339,14 @@ impl Window {
         links.chunks_exact_mut(4).zip(words).for_each(|(out, word)| out.copy_from_slice(&word.to_le_bytes()));
     }
 
-    /// Gives the vector of a slot and its neighbours, each renamed, rising and once, to `used`.
-    fn take<T>(
+    /// Calls `write` with the vector of a slot and its links. Each link is translated by `renamed`; links are
+    /// in rising order, without duplicates. `links` is a buffer.
+    fn with_record<T>(
         &self,
         slot: usize,
         renamed: impl Fn(u32) -> u32,
         links: &mut Vec<u32>,
-        used: impl FnOnce(&[u8], &[u32]) -> T,
+        write: impl FnOnce(&[u8], &[u32]) -> T,
     ) -> T {
         let slots = self.slots.borrow();
         let (row, words) = slots[slot * self.slot_bytes..][..self.slot_bytes].split_at(self.vector_bytes);
@@ -353,36 +356,36 @@ impl Window {
         links.extend(words.take(degree).map(renamed));
         links.sort_unstable();
         links.dedup();
-        used(row, links)
+        write(row, links)
     }
 }
 
-/// From padded records to packed ones.
+/// Copies padded records to packed ones. Returns the entry of the copy, and the number of its links.
 fn pack(
-    old: &Source<'_>,
+    old: &SourceGraph<'_>,
     layout: &PageLayout,
     graph: &GraphEntry,
     to: Destination<'_>,
     progress: &dyn Progress,
 ) -> Result<(GraphEntry, u64), IndexError> {
     let count = old.vectors();
-    let coded = Coded { codec: &old.codec, codes: &old.codes };
-    let places = Places::new(&coded, count as usize, 1, old.manifest.seed, to.threads, progress)?;
+    let points = DecodedPoints { codec: &old.codec, codes: &old.codes };
+    let places = Places::new(&points, count as usize, 1, old.manifest.seed, to.threads, progress)?;
     let codes = old.write_codes(to.directory, places.ids.iter().copied(), &graph.codes, progress)?;
     let element = old.manifest.stored_element().map_err(IndexError::Parameter)?;
     let new = CsrLayout::new(element, old.manifest.dim, count, graph.max_degree, LINE_BYTES);
     let new = new.map_err(IndexError::Parameter)?.identified(to.identity);
     let mut packer = Packer::create(to.directory, new, count as usize)?;
     let vector_bytes = element.row_bytes(old.manifest.dim as usize);
-    let window = Window::new(vector_bytes, graph.max_degree, count as usize);
+    let window = RecordWindow::new(vector_bytes, graph.max_degree, count as usize);
     progress.stage("writing graph", u64::from(count));
     let (mut links, mut total) = (Vec::new(), 0);
     for (part, ids) in places.ids.chunks(window.len()).enumerate() {
         let first = part * window.len();
-        let mut wanted: Vec<(u32, u32)> = ids.iter().copied().zip(0..).collect();
-        wanted.sort_unstable();
+        let mut ids_and_slots: Vec<(u32, u32)> = ids.iter().copied().zip(0..).collect();
+        ids_and_slots.sort_unstable();
         let groups: Vec<&[(u32, u32)]> =
-            wanted.chunk_by(|a, b| layout.span(a.0) == layout.span(b.0)).collect();
+            ids_and_slots.chunk_by(|a, b| layout.span(a.0) == layout.span(b.0)).collect();
         let spans: Vec<Span> = groups.iter().map(|group| layout.span(group[0].0)).collect();
         old.read(&spans, progress, |i, pages| {
             for (id, slot) in groups[i] {
@@ -396,7 +399,7 @@ fn pack(
             Ok(())
         })?;
         for (slot, id) in ids.iter().enumerate() {
-            window.take(
+            window.with_record(
                 slot,
                 |id| places.place_of(id),
                 &mut links,
@@ -421,49 +424,51 @@ fn pack(
     Ok((entry, total))
 }
 
-/// From packed records to padded ones.
-fn spread(
-    old: &Source<'_>,
+/// Copies packed records to padded ones. Returns the entry of the copy, and the number of its links.
+fn unpack(
+    old: &SourceGraph<'_>,
     layout: &CsrLayout,
     graph: &GraphEntry,
     to: Destination<'_>,
     progress: &dyn Progress,
 ) -> Result<(GraphEntry, u64), IndexError> {
     let count = old.vectors();
-    let places = order(old, layout, progress)?;
+    let places = read_places(old, layout, progress)?;
     let order = (0..count).map(|id| places.place_of(id));
     let codes = old.write_codes(to.directory, order, &graph.codes, progress)?;
     let element = old.manifest.stored_element().map_err(IndexError::Parameter)?;
     let new = PageLayout::choose(element, old.manifest.dim, graph.max_degree);
     let new = new.map_err(IndexError::Parameter)?.identified(to.identity);
-    let window = Window::new(element.row_bytes(old.manifest.dim as usize), graph.max_degree, count as usize);
+    let vector_bytes = element.row_bytes(old.manifest.dim as usize);
+    let window = RecordWindow::new(vector_bytes, graph.max_degree, count as usize);
     progress.stage("writing graph", u64::from(count));
     let mut file = Appender::create(to.directory, GRAPH_NAME)?;
     let (mut links, mut total) = (Vec::new(), 0);
     let mut page = vec![0; new.read_bytes()];
-    // Whole pages, so that each is written once.
+    // Whole pages at a time, so that each page is written once.
     let per_page = new.records_per_page().max(1);
     let at_once = (window.len() / per_page).max(1) * per_page;
     for first in (0..count).step_by(at_once) {
         let ids = first..first.saturating_add(at_once as u32).min(count);
-        let mut wanted: Vec<(u32, u32)> = ids.clone().map(|id| places.place_of(id)).zip(0..).collect();
-        wanted.sort_unstable();
-        let spans: Vec<Span> = wanted.iter().map(|(place, _)| old.offsets.span(*place)).collect();
-        let found = RefCell::new(Vec::new());
+        let mut places_and_slots: Vec<(u32, u32)> =
+            ids.clone().map(|id| places.place_of(id)).zip(0..).collect();
+        places_and_slots.sort_unstable();
+        let spans: Vec<Span> = places_and_slots.iter().map(|(place, _)| old.offsets.span(*place)).collect();
+        let old_links = RefCell::new(Vec::new());
         old.read(&spans, progress, |i, bytes| {
-            let (place, slot) = wanted[i];
+            let (place, slot) = places_and_slots[i];
             let damaged = |reason| old.damaged(format!("record {place}"), reason);
             let record = layout.decode(bytes, place).map_err(damaged)?;
-            let mut found = found.borrow_mut();
-            layout.links(&record, &mut found).map_err(damaged)?;
-            window.set(slot as usize, record.vector, found.iter().copied());
+            let mut old_links = old_links.borrow_mut();
+            layout.links(&record, &mut old_links).map_err(damaged)?;
+            window.set(slot as usize, record.vector, old_links.iter().copied());
             Ok(())
         })?;
         for pages in ids.clone().step_by(per_page) {
             page.fill(0);
             for id in pages..pages.saturating_add(per_page as u32).min(ids.end) {
                 let renamed = |place: u32| places.ids[place as usize];
-                window.take((id - first) as usize, renamed, &mut links, |vector, links| {
+                window.with_record((id - first) as usize, renamed, &mut links, |vector, links| {
                     total += links.len() as u64;
                     new.encode(&mut page, id, vector, links);
                 });
@@ -484,8 +489,12 @@ fn spread(
     Ok((entry, total))
 }
 
-/// The order of packed records, from the ids that they hold.
-fn order(old: &Source<'_>, layout: &CsrLayout, progress: &dyn Progress) -> Result<Places, IndexError> {
+/// Reads the ids of all packed records, and returns their places.
+fn read_places(
+    old: &SourceGraph<'_>,
+    layout: &CsrLayout,
+    progress: &dyn Progress,
+) -> Result<Places, IndexError> {
     progress.stage("reading the order", old.manifest.paged_file().bytes);
     let count = old.vectors();
     let mut ids = Vec::with_capacity(count as usize);
@@ -497,7 +506,10 @@ fn order(old: &Source<'_>, layout: &CsrLayout, progress: &dyn Progress) -> Resul
                 ids.push(record.id);
             }
             Ok(record) => {
-                let reason = format!("vector {} is elsewhere too or none of {count}", record.id);
+                let reason = format!(
+                    "it holds vector {}, which another record holds too, or which is not below {count}",
+                    record.id
+                );
                 failure.get_or_insert(old.damaged(format!("record {place}"), reason));
             }
             Err(reason) => {
@@ -507,6 +519,6 @@ fn order(old: &Source<'_>, layout: &CsrLayout, progress: &dyn Progress) -> Resul
     })?;
     match failure {
         Some(error) => Err(error),
-        None => Ok(Places::of(ids)),
+        None => Ok(Places::from_ids(ids)),
     }
 }

@@ -1,26 +1,28 @@
-//! Every vector must be reachable from the entry point, or searches for many neighbours would come back with
-//! fewer than there are. Pruning does not promise that, so what it cut off is tied on again.
+//! Makes every vector reachable from the entry point. Pruning does not guarantee that, and a search for many
+//! neighbours would otherwise return fewer than there are. Vectors that pruning has cut off get a link again.
 
 use super::adjacency::Adjacency;
 use super::insert::Inserter;
 use crate::error::IndexError;
 use bathyal_vectors::progress::Progress;
 
-/// Marks a vector that the flood has not reached.
+/// Parent of a vector that has not been reached.
 const UNREACHED: u32 = u32::MAX;
 
-/// Vectors between two looks at cancellation.
+/// Vectors between two checks for cancellation.
 const CHECK_EVERY: usize = 16_384;
 
-/// The vectors reached so far, as a tree: from where each was reached first.
-struct Flood {
+/// The vectors that have been reached so far, as a tree.
+struct ReachedTree {
+    /// The vector from which each vector was reached first, by id.
     parent: Vec<u32>,
+    /// The reached vectors, in the order in which they were reached.
     order: Vec<u32>,
 }
 
-impl Flood {
-    /// Reaches everything that can be reached from `start`, which hangs on `parent`.
-    fn run(
+impl ReachedTree {
+    /// Adds `start` as a child of `parent`, and then every vector that can be reached from it.
+    fn extend(
         &mut self,
         graph: &Adjacency,
         (start, parent): (u32, u32),
@@ -45,9 +47,10 @@ impl Flood {
         Ok(())
     }
 
-    /// Links `anchor`, which has been reached, to `id`: on a free place, or instead of the last neighbour that
-    /// was reached from elsewhere. False if all places are taken by links that others hang on.
-    fn tie(&self, graph: &Adjacency, anchor: u32, id: u32, max_degree: usize) -> bool {
+    /// Adds a link from `anchor` to `id`. If the list is full, the link replaces the last one that is not an
+    /// edge of the tree. Returns false if `anchor` has not been reached, or if all its links are edges of the
+    /// tree.
+    fn attach(&self, graph: &Adjacency, anchor: u32, id: u32, max_degree: usize) -> bool {
         if self.parent[anchor as usize] == UNREACHED {
             return false;
         }
@@ -64,18 +67,19 @@ impl Flood {
     }
 }
 
-/// Bytes that [`connect`] takes for `count` vectors.
+/// Returns the bytes that [`connect`] takes for `count` vectors.
 pub(crate) fn planned_bytes(count: u64) -> u64 {
     count * 8
 }
 
 /// Adds links until every vector of `ids` is reachable from `entry`. No list grows beyond `max_degree`.
 ///
-/// A vector that is cut off hangs on the nearest reachable one that can take it; where none that a search finds
-/// can, on any.
+/// An unreachable vector gets a link from the nearest reachable vector that [`ReachedTree::attach`] accepts:
+/// first among the vectors that a search for it expands, then among all.
 ///
 /// # Errors
-/// [`IndexError::Parameter`] if no vector can take it, which needs a maximum degree of 1; cancellation.
+/// [`IndexError::Parameter`] if no vector can take the link, which happens only with a maximum degree of 1;
+/// cancellation.
 pub(crate) fn connect(
     graph: &Adjacency,
     inserter: &mut Inserter<'_>,
@@ -84,24 +88,24 @@ pub(crate) fn connect(
     max_degree: usize,
     progress: &dyn Progress,
 ) -> Result<(), IndexError> {
-    let mut flood =
-        Flood { parent: vec![UNREACHED; graph.count()], order: Vec::with_capacity(graph.count()) };
-    flood.run(graph, (entry, entry), progress)?;
+    let mut tree =
+        ReachedTree { parent: vec![UNREACHED; graph.count()], order: Vec::with_capacity(graph.count()) };
+    tree.extend(graph, (entry, entry), progress)?;
     for &id in ids {
-        if flood.parent[id as usize] != UNREACHED {
+        if tree.parent[id as usize] != UNREACHED {
             continue;
         }
         let mut near = inserter.search(id).to_vec();
         near.sort_unstable();
-        let anchors = near.iter().map(|n| n.id).chain(flood.order.iter().rev().copied());
-        let anchor = anchors.into_iter().find(|anchor| flood.tie(graph, *anchor, id, max_degree));
-        let Some(anchor) = anchor else { return Err(no_room(max_degree)) };
-        flood.run(graph, (id, anchor), progress)?;
+        let anchors = near.iter().map(|n| n.id).chain(tree.order.iter().rev().copied());
+        let anchor = anchors.into_iter().find(|anchor| tree.attach(graph, *anchor, id, max_degree));
+        let Some(anchor) = anchor else { return Err(degree_too_small(max_degree)) };
+        tree.extend(graph, (id, anchor), progress)?;
     }
     Ok(())
 }
 
-/// The error of a graph whose links do not suffice to reach all.
-pub(crate) fn no_room(max_degree: usize) -> IndexError {
-    IndexError::Parameter(format!("max_degree {max_degree} leaves no room to connect all vectors; raise it"))
+/// Returns the error of a graph whose maximum degree is too small to connect all vectors.
+pub(crate) fn degree_too_small(max_degree: usize) -> IndexError {
+    IndexError::Parameter(format!("max_degree {max_degree} is too small to connect all vectors; raise it"))
 }

@@ -1,9 +1,11 @@
-//! A graph that is on a graphics card as a whole: codes, links and vectors. A search is one launch, and reads nothing.
+//! A graph that is entirely on a graphics card: codes, links and vectors. A search is one launch, and reads
+//! no tier.
 //!
-//! It walks as one of this processor does, to the last bit; what it finds on the way is compared in 32-bit sums of another order.
+//! The card expands the same vectors as a search on the processor, bit for bit. It compares full vectors with
+//! 32-bit sums in a different order, so those distances may differ.
 
 use super::layout::GraphLayout;
-use super::on_card::{asks, load_codes, write};
+use super::on_card::{load_codes, search_parameters, write_code_query};
 use super::records::read_records;
 use super::search::{Graph, Scratch};
 use crate::error::IndexError;
@@ -18,8 +20,8 @@ use bathyal_store::Generation;
 use bathyal_tier::Cx;
 use bathyal_vectors::progress::Progress;
 
-/// Copies a graph to `card`, which begins to serve.
-pub(super) fn walks(
+/// Copies a graph to `card`, and starts to serve searches there.
+pub(super) fn copy_to_card(
     directory: &dyn Generation,
     manifest: &Manifest,
     graph: &mut Graph,
@@ -27,25 +29,25 @@ pub(super) fn walks(
     progress: &dyn Progress,
 ) -> Result<Walks, IndexError> {
     if let GraphLayout::Local(_) = graph.layout {
-        let text = "a graph of layout page_local is not on a graphics card as a whole, one of padded or csr can be: `bathyal \
-                    convert-layout` makes it, or leave --tier gpu (tier) out";
+        let text = "a graph with the layout page_local cannot be searched entirely on a graphics card: build \
+                   the index again with the layout padded or csr, or leave --tier gpu (tier) out";
         return Err(GpuError::Unsuited(text.into()).into());
     }
     let codes = load_codes(directory, manifest, graph, card, progress)?;
     let vectors = u64::from(graph.set.vectors);
-    let mut copying = Copying {
+    let mut copy = CardCopy {
         graph,
         vectors: VectorUpload::begin(card, graph.set.exact.on_card(), vectors)?,
         links: LinkUpload::begin(card, graph.entry.max_degree, vectors)?,
-        of_record: Vec::new(),
+        record_links: Vec::new(),
     };
     let file = &graph.entry.file;
     let object = manifest.open_file(directory, file)?;
     progress.stage("copying vectors and links to the graphics card", file.bytes);
     let mut outcome = Ok(());
-    let mut each = |place: u32, bytes: &[u8]| {
+    let mut copy_record = |place: u32, bytes: &[u8]| {
         if outcome.is_ok() {
-            outcome = copying.take(place, bytes);
+            outcome = copy.append(place, bytes);
         }
     };
     let crc = match &graph.layout {
@@ -53,62 +55,64 @@ pub(super) fn walks(
             let records = layout.records_per_page().max(1) as u64;
             let bytes = layout.read_bytes();
             read_through(object.as_ref(), file.bytes, bytes, progress, |page, bytes| {
-                (page * records..((page + 1) * records).min(vectors)).for_each(|id| each(id as u32, bytes));
+                let ids = page * records..((page + 1) * records).min(vectors);
+                ids.for_each(|id| copy_record(id as u32, bytes));
             })?
         }
-        _ => read_records(object.as_ref(), &graph.offsets, progress, each)?,
+        _ => read_records(object.as_ref(), &graph.offsets, progress, copy_record)?,
     };
     outcome?;
     if crc != file.crc32c {
-        let reason = format!("checksum {crc:08x}, the manifest says {:08x}", file.crc32c);
+        let reason = format!("its checksum is {crc:08x}; the manifest has {:08x}", file.crc32c);
         return Err(IndexError::damaged(object.address(), "its content", reason));
     }
-    let Copying { vectors, links, .. } = copying;
-    let (vectors, one) = (vectors.finish()?, Shape { list: MOST_CANDIDATES, slots: 1 });
-    let slots = slots(card.profile(), one.slot_bytes(codes.codes(), &vectors));
-    Ok(Walks::start(card, codes, links, vectors, (Shape { slots, ..one }, mini_batch))?)
+    let CardCopy { vectors, links, .. } = copy;
+    let (vectors, one_slot) = (vectors.finish()?, Shape { list: MOST_CANDIDATES, slots: 1 });
+    let slots = slots(card.profile(), one_slot.slot_bytes(codes.codes(), &vectors));
+    Ok(Walks::start(card, codes, links, vectors, (Shape { slots, ..one_slot }, mini_batch))?)
 }
 
-/// Records on their way to a card.
-struct Copying<'a> {
+/// A copy of a graph's records to a card.
+struct CardCopy<'a> {
     graph: &'a Graph,
     vectors: VectorUpload,
     links: LinkUpload,
-    of_record: Vec<u32>,
+    /// Links of the record that is being copied.
+    record_links: Vec<u32>,
 }
 
-impl Copying<'_> {
-    /// Takes the record of the next place.
-    fn take(&mut self, place: u32, bytes: &[u8]) -> Result<(), IndexError> {
+impl CardCopy<'_> {
+    /// Copies the record at `place`. Records must come in the order of their places.
+    fn append(&mut self, place: u32, bytes: &[u8]) -> Result<(), IndexError> {
         let set = &self.graph.set;
         let damaged = |reason: String| set.damaged(format!("record {place}"), reason);
         let (id, vector) = match &self.graph.layout {
             GraphLayout::Padded(layout) => {
                 let record = layout.decode(bytes, place).map_err(damaged)?;
-                self.of_record.clear();
-                self.of_record.extend(record.neighbors());
+                self.record_links.clear();
+                self.record_links.extend(record.neighbors());
                 (place, record.vector)
             }
             GraphLayout::Csr(layout) => {
                 let record = layout.decode(bytes, place).map_err(damaged)?;
-                layout.links(&record, &mut self.of_record).map_err(damaged)?;
+                layout.links(&record, &mut self.record_links).map_err(damaged)?;
                 (record.id, record.vector)
             }
             GraphLayout::Local(_) => {
-                return Err(IndexError::Internal("pages that link as a whole on a graphics card".into()));
+                return Err(IndexError::Internal("a page_local graph was to be copied to a card".into()));
             }
         };
         set.check_id(id, || format!("record {place}"))?;
-        if let Some(link) = self.of_record.iter().find(|link| **link >= set.vectors) {
+        if let Some(link) = self.record_links.iter().find(|link| **link >= set.vectors) {
             return Err(damaged(format!("neighbour {link} is not among {} vectors", set.vectors)));
         }
         self.vectors.append(vector, id)?;
-        Ok(self.links.append(&self.of_record)?)
+        Ok(self.links.append(&self.record_links)?)
     }
 }
 
 impl Scratch {
-    /// Has the card search; what it has found is the answer.
+    /// Searches on the card. The response of the card holds the answer.
     pub(super) async fn walk_on_card(
         &mut self,
         graph: &Graph,
@@ -123,23 +127,23 @@ impl Scratch {
             }
         };
         let code_query = &self.code_query;
-        let write = |bytes: &mut Vec<u8>| write(code_query, walks.codes(), bytes);
-        let vector = (&self.query.bytes[..], params.k.min(params.search_list) as u32);
-        slot.submit(asks(graph, params), write, vector, cx.task_waker())?;
-        let walked = loop {
+        let write = |bytes: &mut Vec<u8>| write_code_query(code_query, walks.codes(), bytes);
+        let vector_and_k = (&self.query.bytes[..], params.k.min(params.search_list) as u32);
+        slot.submit(search_parameters(graph, params), write, vector_and_k, cx.task_waker())?;
+        let counts = loop {
             let found = &mut self.query.found;
             let offer = |distance, id| {
                 found.push(id, distance);
             };
             match slot.take_response(offer) {
-                Some(answered) => break answered?,
+                Some(response) => break response?,
                 None => cx.parked().await,
             }
         };
         let stats = &mut self.query.stats;
-        stats.hops += walked.hops;
-        stats.code_distances += walked.scored;
-        stats.full_distances += walked.expanded;
+        stats.hops += counts.hops;
+        stats.code_distances += counts.scored;
+        stats.full_distances += counts.expanded;
         self.query.clock.spent(Phase::Scan);
         Ok(())
     }

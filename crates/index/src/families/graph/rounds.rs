@@ -1,21 +1,21 @@
-//! Growing the graph in rounds, so that any number of threads gives the same one (as in ParlayANN, PPoPP'24).
+//! Grows the graph in rounds, so that any number of threads builds the same graph (ParlayANN, PPoPP'24).
 //!
-//! All vectors of a round are searched for in the graph as the round before left it. Their lists are set when all have
-//! been found, and each list that they enter takes its newcomers in one step, in the order of their ids. Rounds double
-//! while the graph is small and stay a small share of it then, so that few vectors of a round would have found each
-//! other.
+//! All vectors of a round are searched for in the graph of the previous round. Their lists are set after all
+//! searches have ended. Each list that gains links takes all of them in one step, in the order of their ids.
+//! Rounds double in size while the graph is small, and then stay a small share of it, so that few vectors of
+//! a round would have found each other.
 
 use super::grow::Growth;
 use super::insert::Inserter;
 use crate::error::{IndexError, NoMemory};
 
-/// A round has at most one in so many of the vectors: the share of ParlayANN.
+/// A round has at most one in `ROUND_SHARE` of the vectors: the share of ParlayANN.
 const ROUND_SHARE: usize = 50;
-/// Vectors between two looks at cancellation.
+/// Vectors between two checks for cancellation.
 const CHECK_EVERY: usize = 32;
 
 impl Growth<'_> {
-    /// The two passes of Vamana over all vectors, in rounds.
+    /// Runs the two passes of Vamana over all vectors, in rounds. Returns the order of insertion.
     pub(crate) fn rounds(&self) -> Result<Vec<u32>, IndexError> {
         let order = self.shuffled(&[]);
         let [draft, full] = self.search_lists();
@@ -36,10 +36,10 @@ impl Growth<'_> {
         Ok(order)
     }
 
-    /// Connects the vectors of one round.
+    /// Inserts the vectors of one round, or connects them again.
     fn round(&self, ids: &[u32], alpha: f32, search_list: u32) -> Result<(), IndexError> {
         let mut chosen: Vec<Vec<u32>> = vec![Vec::new(); ids.len()];
-        self.share(&mut chosen, search_list, |first, chosen, inserter| {
+        self.run_parallel(&mut chosen, search_list, |first, chosen, inserter| {
             for (id, chosen) in ids[first..].iter().zip(chosen) {
                 chosen.extend(inserter.choose(*id, alpha).iter().map(|neighbor| neighbor.id));
             }
@@ -50,10 +50,10 @@ impl Growth<'_> {
             links.extend(chosen.iter().map(|neighbor| (*neighbor, *id)));
         }
         links.sort_unstable();
-        let mut entered: Vec<&[(u32, u32)]> = links.chunk_by(|a, b| a.0 == b.0).collect();
-        self.share(&mut entered, search_list, |_, entered, inserter| {
+        let mut links_by_list: Vec<&[(u32, u32)]> = links.chunk_by(|a, b| a.0 == b.0).collect();
+        self.run_parallel(&mut links_by_list, search_list, |_, links_by_list, inserter| {
             let mut newcomers = Vec::new();
-            for links in entered {
+            for links in links_by_list {
                 newcomers.clear();
                 newcomers.extend(links.iter().map(|link| link.1));
                 inserter.link(links[0].0, &newcomers, alpha);
@@ -61,8 +61,9 @@ impl Growth<'_> {
         })
     }
 
-    /// Gives each thread some of `items` after the other, with the number of the first.
-    fn share<T: Send>(
+    /// Splits `items` into one run for each thread. `work` gets a few items of a run at a time, and the
+    /// number of the first of them.
+    fn run_parallel<T: Send>(
         &self,
         items: &mut [T],
         search_list: u32,

@@ -1,4 +1,4 @@
-//! The vectors of a graph, page by page or record by record.
+//! Reads all vectors of a graph, page by page or record by record.
 
 use super::layout::GraphLayout;
 use super::search::Graph;
@@ -65,9 +65,9 @@ impl Rows for Graph {
             GraphLayout::Local(layout) => {
                 let page = layout.decode(bytes, unit);
                 let page = page.map_err(|reason| self.set.damaged(format!("page {unit}"), reason))?;
-                let held = layout.places(unit).len();
+                let count = layout.places(unit).len();
                 let rows = page.vectors.chunks_exact(self.set.row_bytes());
-                page.ids().zip(rows).take(held).try_for_each(|(id, row)| each(id, row))
+                page.ids().zip(rows).take(count).try_for_each(|(id, row)| each(id, row))
             }
             GraphLayout::Csr(layout) => {
                 let record =

@@ -1,12 +1,12 @@
-//! The searcher: one `async fn` for every tier and every mode.
+//! The search of a graph: one `async fn` for every tier and every mode.
 //!
-//! Beam search (DiskANN, section 4.2; GustANN, algorithm 1): codes in memory choose the way, each hop reads the
-//! records of the nearest candidates not yet expanded, and the full vectors that come with them are scored
-//! exactly, so that re-ranking costs no further reads.
+//! Beam search (DiskANN, section 4.2; GustANN, algorithm 1): codes in memory order the candidates, and each
+//! hop reads the records of the nearest candidates that are not expanded yet. The records contain the full
+//! vectors, which are compared exactly, so that re-ranking needs no further reads.
 
 use super::cost::GraphShape;
 use super::layout::GraphLayout;
-use super::on_card::{GraphCard, MOST_WIDTH, OnCard};
+use super::on_card::{CardQuery, GraphCard, MAX_BEAM_WIDTH};
 use super::page_search::width_after;
 use super::section::GraphEntry;
 use crate::calibrate::solve::Solved;
@@ -27,35 +27,36 @@ use bathyal_kernels::quantize::{CodeQuery, Codec};
 use bathyal_kernels::{CandidateList, Neighbor};
 use bathyal_tier::{Cx, Span};
 
-/// The part of an open index that a search reads.
+/// An open graph, as searches use it.
 pub(crate) struct Graph {
     pub(crate) layout: GraphLayout,
-    /// Where packed records lie; empty in other layouts.
+    /// The offsets of packed records; empty in other layouts.
     pub(crate) offsets: Offsets,
     pub(crate) set: VectorSet,
     pub(crate) entry: GraphEntry,
     pub(crate) codec: Codec,
     pub(crate) codes: Vec<u8>,
-    /// Places where a search looks first.
+    /// Places of the pivots, in rising order.
     pub(crate) pivots: Vec<u32>,
-    /// Places that searches must not find, rising: vectors that a calibration holds out.
+    /// Places that searches must not find, in rising order: the held-out vectors of a calibration.
     pub(crate) absent: Vec<u32>,
-    /// What a graphics card has of it, which has the codes then.
+    /// The part of the graph on a graphics card. Then the card has the codes, and `codes` is empty.
     pub(crate) card: Option<GraphCard>,
-    /// Of codes that a card has, some from all over the index: of pages those of all pivots, and of the entry point.
-    pub(crate) some_codes: Vec<u8>,
+    /// Copies of some codes that are on a card. Page-local layout: those of all pivots, then that of the
+    /// entry point. Other layouts: an even sample of all codes.
+    pub(crate) kept_codes: Vec<u8>,
 }
 
 impl Graph {
     fn shape(&self) -> GraphShape {
         let vectors = self.set.vectors.max(1);
-        let (vectors_a_read, read_bytes) = match &self.layout {
+        let (vectors_per_read, read_bytes) = match &self.layout {
             GraphLayout::Padded(layout) => (1.0, layout.read_bytes() as f64),
             GraphLayout::Local(layout) => (layout.records() as f64, layout.page_bytes() as f64),
             GraphLayout::Csr(_) => (1.0, self.entry.file.bytes as f64 / f64::from(vectors)),
         };
         GraphShape {
-            vectors_a_read,
+            vectors_per_read,
             read_bytes,
             max_degree: f64::from(self.entry.max_degree),
             vector_bytes: self.set.row_bytes() as f64,
@@ -63,36 +64,38 @@ impl Graph {
         }
     }
 
-    /// Whether searches may find the vector at `place`.
+    /// Returns true if searches may find the vector at `place`.
     #[inline]
     pub(super) fn is_present(&self, place: u32) -> bool {
         self.absent.is_empty() || self.absent.binary_search(&place).is_err()
     }
 }
 
-/// Memory of one running query, reused from query to query.
+/// Buffers of one running query, which later queries reuse.
 pub(crate) struct Scratch {
     pub(super) query: Query,
     pub(super) code_query: CodeQuery,
     pub(super) candidates: CandidateList,
-    /// Vectors scored by their codes; in the page-local layout the pages of which all are.
+    /// Vectors whose codes have been scored; in the page-local layout, pages whose codes have all been
+    /// scored.
     pub(super) visited: VisitedSet,
-    /// What is being read: vectors (by place in a packed graph), or pages in the page-local layout.
+    /// The places of the records that are being read, or the pages in the page-local layout.
     pub(super) beam: Vec<u32>,
     pub(super) spans: Vec<Span>,
     pub(super) ids: Vec<u32>,
     pub(super) scores: Vec<f32>,
-    /// Page-local layout: pages read or being read.
+    /// Page-local layout: pages that are read or being read.
     pub(super) opened: VisitedSet,
-    /// Page-local layout: vectors whose pages are worth a look. Packed layout: the links of a record.
+    /// Page-local layout: vectors whose pages are to be scored. Packed layout: the links of a record.
     pub(super) near: Vec<u32>,
     pub(super) starts: Vec<Neighbor>,
     pub(super) bounds: Vec<f32>,
-    /// Page-local layout: how much farther than a candidate a page's linked vector may be.
+    /// Page-local layout: the slack. The page of a linked vector is scored if the vector is no farther than
+    /// the last candidate plus this distance.
     pub(super) slack: f32,
-    /// Where a graphics card keeps the query's candidates, and chooses among them: nothing here is visited or a candidate then.
-    pub(super) on_card: Option<OnCard>,
-    /// Of queries that keep to a set.
+    /// The query on a graphics card, which then keeps the candidates; `visited` and `candidates` are unused.
+    pub(super) on_card: Option<CardQuery>,
+    /// Scores of a search within a set of rows.
     pub(super) scoring: Scoring,
 }
 
@@ -119,7 +122,7 @@ impl Default for Scratch {
 }
 
 impl Scratch {
-    /// Bytes that a query holds at its peak, about: the visited set dominates.
+    /// Estimates the bytes of a query at its peak. The visited set dominates.
     pub(crate) fn planned_bytes(vectors: u32, max_degree: usize, query: u64, search_list: usize) -> u64 {
         let seen = (search_list * max_degree).min(vectors as usize) as u64;
         seen * 16 + search_list as u64 * 32 + query + 4096
@@ -132,7 +135,7 @@ impl Scratch {
         self.visited.clear();
         self.on_card = None;
         if graph.card.is_some() {
-            // The card knows the pivots.
+            // The pivots are on the card.
             self.ids.clear();
             self.ids.push(graph.entry.entry_point);
             return;
@@ -170,7 +173,7 @@ impl Scratch {
         self.query.clock.spent(Phase::Scan);
     }
 
-    /// Uses what has arrived for one place of the beam.
+    /// Processes the bytes that have arrived for entry `i` of the beam.
     #[inline]
     fn expand(&mut self, graph: &Graph, i: usize, pages: &[u8]) -> Result<(), IndexError> {
         match &graph.layout {
@@ -180,7 +183,7 @@ impl Scratch {
         }
     }
 
-    /// Uses one record that has arrived: its vector for the answer, its neighbours as candidates.
+    /// Processes one padded record: offers its vector as an answer, and its neighbours as candidates.
     #[inline]
     fn expand_record(
         &mut self,
@@ -217,7 +220,7 @@ impl Scratch {
         Ok(())
     }
 
-    /// The same with a packed record, whose links are places.
+    /// Processes one packed record, whose links are places.
     #[inline]
     fn expand_packed(
         &mut self,
@@ -248,7 +251,8 @@ impl Scratch {
         Ok(())
     }
 
-    /// Has the graphics card score what the links of the last beam lead to, and choose the next.
+    /// Sends the links of the last beam to the graphics card, which scores the linked vectors and chooses the
+    /// next beam.
     async fn fill_beam_on_card(
         &mut self,
         graph: &Graph,
@@ -257,12 +261,12 @@ impl Scratch {
     ) -> Result<(), IndexError> {
         let width = self.width(graph, beam_width);
         match self.on_card.as_mut() {
-            Some(OnCard::Records(on_card)) => {
+            Some(CardQuery::Records(query)) => {
                 self.query.stats.code_distances += self.ids.len() as u32;
-                on_card.hop(cx, &self.ids, &mut self.beam).await?;
+                query.hop(cx, &self.ids, &mut self.beam).await?;
                 self.ids.clear();
             }
-            Some(OnCard::Pages(_)) => self.fill_beam_with_pages_on_card(graph, cx, width).await?,
+            Some(CardQuery::Pages(_)) => self.fill_beam_with_pages_on_card(graph, cx, width).await?,
             None => return Ok(()),
         }
         let span = |place: &u32| match &graph.layout {
@@ -275,7 +279,7 @@ impl Scratch {
         Ok(())
     }
 
-    /// Moves the nearest unexpanded candidates into the beam until it is `width` wide.
+    /// Moves the nearest unexpanded candidates into the beam, until it has `width` entries.
     fn fill_beam(&mut self, graph: &Graph, width: usize) {
         match &graph.layout {
             GraphLayout::Padded(layout) => {
@@ -298,7 +302,7 @@ impl Scratch {
         }
     }
 
-    /// Reads of the next hop.
+    /// Returns the number of reads in the next hop.
     fn width(&self, graph: &Graph, beam_width: usize) -> usize {
         match &graph.layout {
             GraphLayout::Padded(_) | GraphLayout::Csr(_) => beam_width,
@@ -335,8 +339,8 @@ impl Searcher for Graph {
             return scratch.walk_on_card(self, walks, &cx, &params).await;
         }
         if let Some(card) = &self.card {
-            let on_card = OnCard::begin(card, &cx, self, &scratch.code_query, &params).await;
-            scratch.query.stats.code_distances += on_card.as_ref().map_or(0, OnCard::pivots);
+            let on_card = CardQuery::begin(card, &cx, self, &scratch.code_query, &params).await;
+            scratch.query.stats.code_distances += on_card.as_ref().map_or(0, CardQuery::pivots);
             scratch.on_card = on_card;
         }
         let alignment = cx.alignment();
@@ -386,7 +390,8 @@ impl Searcher for Graph {
         }
     }
 
-    /// The list of candidates is the only effort, and its cheapest is the shortest on every machine.
+    /// The length of the candidate list is the only effort. The shortest list is the cheapest on every
+    /// machine.
     fn effort(&self, k: usize, recall: f32, _machine: &Machine<'_>) -> Option<Solved> {
         self.entry.effort(k, recall)
     }
@@ -399,7 +404,7 @@ impl Searcher for Graph {
     fn among(&self, params: &SearchParams, matches: u32, machine: &Machine<'_>) -> Option<Demand> {
         let candidates = params.wanted().min(matches as usize);
         let share = f64::from(matches) / f64::from(self.set.vectors.max(1));
-        // A card has the codes.
+        // With a card, the codes are not in memory.
         self.card.is_none().then(|| self.shape().among(f64::from(matches), share, candidates as f64, machine))
     }
 
@@ -410,7 +415,7 @@ impl Searcher for Graph {
     fn samples(&self, wanted: usize, out: &mut Vec<f32>) {
         let size = self.codec.code_bytes();
         let mut row = vec![0.0; self.set.dim];
-        let codes = if self.card.is_some() { &self.some_codes } else { &self.codes };
+        let codes = if self.card.is_some() { &self.kept_codes } else { &self.codes };
         for code in spread(codes.len() / size, wanted) {
             self.codec.decode(&codes[code * size..][..size], &mut row);
             out.extend_from_slice(&row);
@@ -420,7 +425,7 @@ impl Searcher for Graph {
     fn card(&self) -> Option<CardUse> {
         self.card.as_ref().map(|card| CardUse {
             list: card.list(),
-            width: Some(MOST_WIDTH),
+            width: Some(MAX_BEAM_WIDTH),
             slots: card.slots(),
             resident_bytes: card.resident_bytes(),
             counters: card.counters(),

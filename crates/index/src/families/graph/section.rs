@@ -1,4 +1,4 @@
-//! What a manifest says of a graph.
+//! The entry of a graph in a manifest.
 
 use super::layout::GraphLayout;
 use crate::calibrate::list::ListPoint;
@@ -10,44 +10,44 @@ use serde::{Deserialize, Serialize};
 
 /// The family's name.
 pub(crate) const NAME: &str = "graph";
-/// Where the records begin.
+/// The file of the offsets of packed records.
 pub(crate) const OFFSETS_NAME: &str = "offsets.bin";
-/// The graph's pages.
+/// The file of the vectors with their links.
 pub(crate) const GRAPH_NAME: &str = "graph.bin";
-/// The codes of all vectors.
+/// The file of the codes of all vectors.
 pub(crate) const CODES_NAME: &str = "codes.bin";
-/// The trained codec.
+/// The file of the trained codec.
 pub(crate) const CODEC_NAME: &str = "codec.bin";
-/// What searches may read from a tier.
+/// The files that searches may read from a tier.
 pub(crate) const STRIPED: &[&str] = &[GRAPH_NAME];
 
 /// The parameters of a graph and of its layout.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GraphEntry {
-    /// The file of pages. Named among the manifest's files.
+    /// The file of vectors and links. In the manifest, it is listed among the files.
     #[serde(skip)]
     pub file: FileEntry,
-    /// Where the records begin, of packed ones. Named among the manifest's files.
+    /// The file of the offsets of packed records. In the manifest, it is listed among the files.
     #[serde(skip)]
     pub offsets: Option<FileEntry>,
-    /// Layout of the file: "padded", "page_local" or "csr".
+    /// The layout of the file: "padded", "page_local" or "csr".
     pub layout: String,
-    /// Vectors of a page in the page-local layout; 0 in others.
+    /// Vectors of a page in the page-local layout; 0 in other layouts.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub page_vectors: u32,
-    /// Bytes of a page, or of the lines that packed records are placed by.
+    /// Bytes of a page; of packed records, bytes of a cache line.
     pub page_bytes: u32,
-    /// Most neighbours of a vector (R in DiskANN).
+    /// Most links of a vector (R in DiskANN).
     pub max_degree: u32,
-    /// Candidate list while building (L in DiskANN).
+    /// Length of the candidate list while the graph is built (L in DiskANN).
     pub search_list: u32,
-    /// Pruning slack (alpha in DiskANN).
+    /// The factor of robust pruning (alpha in DiskANN).
     pub alpha: f32,
-    /// Where searches begin.
+    /// The place of the vector where searches begin.
     pub entry_point: u32,
-    /// The codes, one a vector.
+    /// The codes, one for each vector.
     pub codes: CodesEntry,
-    /// Recall against the size of the candidate list.
+    /// The recall for each length of the candidate list.
     pub calibration: Calibration<ListPoint>,
 }
 
@@ -56,10 +56,10 @@ fn is_zero(number: &u32) -> bool {
 }
 
 impl GraphEntry {
-    /// Reads and checks what the manifest of a graph says.
+    /// Reads and checks the entry in the manifest of a graph.
     ///
     /// # Errors
-    /// A sentence.
+    /// A sentence that names what is missing or inconsistent.
     pub fn read(manifest: &Manifest) -> Result<GraphEntry, String> {
         let mut entry: GraphEntry = manifest.structure(NAME)?;
         entry.file = manifest.file(GRAPH_NAME)?.clone();
@@ -69,16 +69,16 @@ impl GraphEntry {
         Ok(entry)
     }
 
-    /// All files, the one that searches read first.
+    /// Returns all files; the first is the one that searches read.
     pub fn files(&self) -> Vec<FileEntry> {
         let files = [&self.file, &self.codes.file, &self.codes.codec];
         files.into_iter().chain(&self.offsets).cloned().collect()
     }
 
-    /// The layout of the file.
+    /// Returns the layout of the file.
     ///
     /// # Errors
-    /// A sentence.
+    /// A sentence if the layout is unknown or a number is out of range.
     pub fn layout(&self, manifest: &Manifest) -> Result<GraphLayout, String> {
         let layout = GraphLayout::of(self, manifest.stored_element()?, manifest.dim, manifest.vectors)?;
         Ok(layout.identified(manifest.identity()?))
@@ -86,27 +86,31 @@ impl GraphEntry {
 
     fn check(&self, manifest: &Manifest) -> Result<(), String> {
         manifest.check_files(&self.files())?;
-        require(u64::from(self.entry_point) < manifest.vectors, "the entry point is no vector")?;
-        require(self.alpha.is_finite(), "alpha is no number")?;
+        require(
+            u64::from(self.entry_point) < manifest.vectors,
+            "the entry point is not a vector of the index",
+        )?;
+        require(self.alpha.is_finite(), "alpha is not a finite number")?;
         require(
             self.layout(manifest)?.fits(manifest.vectors, self.file.bytes),
-            "the graph's length does not follow from its layout",
+            "the length of the graph's file does not fit its layout",
         )?;
         let codes = manifest.vectors * u64::from(self.codes.code_bytes);
-        require(self.codes.file.bytes == codes, "the codes' length does not follow from their size")?;
-        // Version 1 measured with noise.
+        require(self.codes.file.bytes == codes, "the length of the codes' file does not fit their size")?;
+        // Curves of version 1 contain noise.
         let series = (manifest.format_version > 1).then_some(|_: &ListPoint| ());
         calibrate::check(&self.calibration, &Limits { vectors: manifest.vectors, probes: 0, series })
     }
 
-    /// The size of the candidate list for a recall.
+    /// Returns the length of the candidate list that reaches `recall` for `k` neighbours. `None` without a
+    /// calibration.
     pub(crate) fn effort(&self, k: usize, recall: f32) -> Option<Solved> {
         let question = Question::new(&self.calibration.curves, k, recall)?;
         let (search_list, reached) = match question.list() {
             Some(search_list) => (search_list, true),
             None => (f64::from(question.best()?.search_list), false),
         };
-        // The logarithms may have come out a hair above a whole number.
+        // Rounding in the logarithms may give a result slightly above a whole number.
         let search_list = question.stretched(search_list * (1.0 - 1e-9));
         Some(Solved { effort: Effort { search_list, probes: 0, prune: 0.0 }, reached })
     }

@@ -1,4 +1,4 @@
-//! What the build of a graph makes.
+//! The planned files of a graph build, and the planned stages.
 
 use super::options::{GraphLayoutChoice, GraphOptions};
 use super::parts;
@@ -11,42 +11,51 @@ use crate::error::IndexError;
 use crate::form::source::Source;
 use crate::format::csr::{CsrLayout, LINE_BYTES};
 
-/// The files, and what stands for options that were left open.
+/// Plans the files and the stages, and fills in the options without a value.
 pub(super) fn plan(
     data: &Source<'_>,
-    own: &GraphOptions,
+    graph_options: &GraphOptions,
     options: &BuildOptions,
 ) -> Result<FamilyPlan, IndexError> {
-    let (count, rows) = (data.count() as u64, Plan::new(data, own, options).rows);
-    let mut files = match own.layout {
+    let (count, rows) = (data.count() as u64, Plan::new(data, graph_options, options).rows);
+    let mut files = match graph_options.layout {
         GraphLayoutChoice::Padded => {
-            vec![PlannedFile::exactly(GRAPH_NAME, Layout::padded(data, own)?.file_bytes(count))]
+            vec![PlannedFile::exactly(GRAPH_NAME, Layout::padded(data, graph_options)?.file_bytes(count))]
         }
         GraphLayoutChoice::PageLocal => {
-            vec![PlannedFile::exactly(GRAPH_NAME, local_layout(data, own)?.file_bytes())]
+            vec![PlannedFile::exactly(GRAPH_NAME, local_layout(data, graph_options)?.file_bytes())]
         }
-        GraphLayoutChoice::Csr => packed(data, own)?,
+        GraphLayoutChoice::Csr => packed(data, graph_options)?,
     };
-    let codes = PlannedCodes::lone(own.codes(), data.dim());
+    let codes = PlannedCodes::lone(graph_options.codes(), data.dim());
     files.push(PlannedFile::within(CODES_NAME, codes.file_bytes(count..=count)));
     files.push(PlannedFile::within(CODEC_NAME, codes.codec_bytes()));
     let mut parameters = Details::from(codes.parameters());
     parameters.extend([
-        ("layout", own.layout.name().into()),
-        ("max_degree", own.max_degree.into()),
-        ("search_list", own.search_list.into()),
-        // As it was typed: 1.2 as a double has many more digits.
-        ("alpha", own.alpha.to_string().parse::<f64>().unwrap_or_else(|_| own.alpha.into()).into()),
+        ("layout", graph_options.layout.name().into()),
+        ("max_degree", graph_options.max_degree.into()),
+        ("search_list", graph_options.search_list.into()),
+        // The decimal text of the f32, because 1.2 converted to f64 has many more digits.
+        (
+            "alpha",
+            graph_options
+                .alpha
+                .to_string()
+                .parse::<f64>()
+                .unwrap_or_else(|_| graph_options.alpha.into())
+                .into(),
+        ),
     ]);
-    Ok(FamilyPlan { parameters, rows, stages: stages(data, own, rows), files })
+    Ok(FamilyPlan { parameters, rows, stages: stages(data, graph_options, rows), files })
 }
 
-/// Records as long as their links are, and where they begin.
-fn packed(data: &Source<'_>, own: &GraphOptions) -> Result<Vec<PlannedFile>, IndexError> {
+/// Plans the files of packed records and of their offsets.
+fn packed(data: &Source<'_>, graph_options: &GraphOptions) -> Result<Vec<PlannedFile>, IndexError> {
     let (count, dim) = (data.count() as u64, data.dim() as u32);
-    let layout = CsrLayout::new(data.element(), dim, count as u32, own.max_degree, LINE_BYTES);
+    let layout = CsrLayout::new(data.element(), dim, count as u32, graph_options.max_degree, LINE_BYTES);
     let bytes = layout.map_err(IndexError::Parameter)?.file_bytes(count);
-    // A bit for each record and its end; low bits of what records are longer than the shortest, and less than two bits more.
+    // A bit for each record and one for the end. Then, for each record, the low bits of its length above the
+    // shortest, and less than two more bits.
     let longer = (bytes.end() - bytes.start()).div_ceil(count.max(1)).max(1);
     let (entries, low) = (count + 1, u64::from(longer.ilog2()));
     let words = |bits: u64| 8 * bits.div_ceil(64);
@@ -54,13 +63,14 @@ fn packed(data: &Source<'_>, own: &GraphOptions) -> Result<Vec<PlannedFile>, Ind
     Ok(vec![PlannedFile::within(GRAPH_NAME, bytes), PlannedFile::within(OFFSETS_NAME, offsets)])
 }
 
-/// The stages. How long those of a graph that grows as a whole take was not measured by themselves.
-fn stages(data: &Source<'_>, own: &GraphOptions, rows: usize) -> Vec<(&'static str, Option<f64>)> {
+/// Returns the stages with their seconds. The stages of a graph that is grown at once have no measured
+/// seconds.
+fn stages(data: &Source<'_>, graph_options: &GraphOptions, rows: usize) -> Vec<(&'static str, Option<f64>)> {
     if rows < data.count() {
         let stages = parts::stages(data, true, 1.0);
         return stages.into_iter().map(|(name, seconds)| (name, Some(seconds))).collect();
     }
-    let placing: &[&str] = match own.layout {
+    let placing: &[&str] = match graph_options.layout {
         GraphLayoutChoice::Padded => &[],
         GraphLayoutChoice::PageLocal => &["placing vectors", "linking pages"],
         GraphLayoutChoice::Csr => &["placing vectors"],

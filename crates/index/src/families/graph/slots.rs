@@ -1,4 +1,5 @@
-//! The lists of a merged graph in a file while it is built: a slot a vector, as long as the longest list.
+//! The file of a merged graph's lists during the build: one slot for each vector, all as long as the longest
+//! list.
 
 use super::work::Work;
 use crate::error::IndexError;
@@ -8,14 +9,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use xxhash_rust::xxh3::Xxh3;
 
-/// While building: the lists by id.
+/// The temporary file of the lists, in the order of the ids.
 const SLOTS_NAME: &str = "lists.tmp";
-/// Slots between two looks at cancellation.
+/// Slots between two checks for cancellation.
 const CHECK_EVERY: usize = 16_384;
 /// Bytes read and written at once.
 const BLOCK_BYTES: usize = 1 << 20;
 
-/// Lists as they are written, in the order of their ids.
+/// Writes lists in the order of their ids.
 pub(super) struct SlotWriter {
     file: Appender,
     width: usize,
@@ -23,7 +24,7 @@ pub(super) struct SlotWriter {
 }
 
 impl SlotWriter {
-    /// For lists of up to `width` links.
+    /// Creates the file, for lists of up to `width` links.
     pub(super) fn create(work: &Work<'_>, width: usize) -> Result<SlotWriter, IndexError> {
         let file = Appender::create(work.directory, SLOTS_NAME)?;
         Ok(SlotWriter { file, width, buffer: Vec::with_capacity(BLOCK_BYTES + slot_bytes(width)) })
@@ -50,7 +51,7 @@ impl SlotWriter {
     }
 }
 
-/// The lists of all vectors. What changes after they are written is kept in memory.
+/// The lists of all vectors. Lists that change after the file is written are kept in memory.
 pub(super) struct Slots {
     file: Arc<dyn Object>,
     written: Written,
@@ -59,17 +60,17 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// The longest that a list may be.
+    /// Returns the most links that a list can have.
     pub(super) fn width(&self) -> usize {
         self.width
     }
 
-    /// Replaces a list.
+    /// Replaces the list of vector `id`.
     pub(super) fn set(&mut self, id: u32, list: Vec<u32>) {
         self.changed.insert(id, list);
     }
 
-    /// The list of one vector.
+    /// Returns the list of vector `id`.
     pub(super) fn get(&self, id: u32) -> Result<Vec<u32>, IndexError> {
         if let Some(list) = self.changed.get(&id) {
             return Ok(list.clone());
@@ -81,7 +82,8 @@ impl Slots {
         Ok(list)
     }
 
-    /// Appends what a slot holds, whose numbers are looked at: the checksum comes at the end of all.
+    /// Appends the list in `slot` to `list`. Checks the numbers, because the checksum of the file can only be
+    /// checked at its end.
     fn decode(&self, slot: &[u8], list: &mut Vec<u32>) -> Result<(), IndexError> {
         let vectors = self.written.bytes / slot.len() as u64;
         let (words, _) = slot.as_chunks::<4>();
@@ -89,18 +91,19 @@ impl Slots {
         let degree = words.clone().next().unwrap_or(0) as usize;
         list.extend(words.skip(1).take(degree));
         if list.len() != degree || list.iter().any(|link| u64::from(*link) >= vectors) {
-            return Err(self.reader().file.lost("a slot holds no list"));
+            return Err(self.reader().file.lost("a slot does not hold a list"));
         }
         Ok(())
     }
 
-    /// All lists from the first to the last.
+    /// Returns a reader of all lists in order.
     pub(super) fn reader(&self) -> SlotReader<'_> {
         let file = ReadBack::in_blocks(self.file.clone(), self.written, BLOCK_BYTES);
         SlotReader { slots: self, file, bytes: vec![0; slot_bytes(self.width)], next: 0 }
     }
 
-    /// A hash of all lists, by which graphs that several threads have grown differ, and the number of their links.
+    /// Returns a hash of all lists, and the number of their links. The hash distinguishes graphs that several
+    /// threads have grown from the same input.
     pub(super) fn hash(&self, work: &Work<'_>) -> Result<(u64, u64), IndexError> {
         let (mut reader, mut hash, mut links, mut list) = (self.reader(), Xxh3::new(), 0, Vec::new());
         for id in 0..work.data.count() {
@@ -125,7 +128,7 @@ pub(super) struct SlotReader<'a> {
 }
 
 impl SlotReader<'_> {
-    /// The next list.
+    /// Reads the next list into `list`.
     pub(super) fn next(&mut self, list: &mut Vec<u32>) -> Result<(), IndexError> {
         self.file.fill(&mut self.bytes)?;
         list.clear();
@@ -138,7 +141,7 @@ impl SlotReader<'_> {
     }
 }
 
-/// Bytes of a slot for lists of up to `width` links.
+/// Returns the bytes of a slot for a list of up to `width` links.
 fn slot_bytes(width: usize) -> usize {
     4 + 4 * width
 }

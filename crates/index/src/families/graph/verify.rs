@@ -1,4 +1,4 @@
-//! Every byte of a graph, looked at: checksums, ids, links, vectors.
+//! Checks every byte of a graph: checksums, ids, links and vectors.
 
 use super::layout::GraphLayout;
 use super::open::load_offsets;
@@ -22,7 +22,7 @@ pub(super) fn verify(
     let offsets = match load_offsets(directory, manifest, graph) {
         Ok(offsets) => offsets,
         Err(damage @ (IndexError::Damaged { .. } | IndexError::Store(_))) => {
-            // A damaged file of offsets has been reported; one whose checksum is right may still be wrong.
+            // A wrong checksum is reported already. Offsets with the right checksum may still be wrong.
             if report.sound {
                 report.fault(damage.to_string());
             }
@@ -33,7 +33,7 @@ pub(super) fn verify(
     let wrong = |reason: String| IndexError::damaged(object.address(), "the manifest", reason);
     let element = manifest.stored_element().map_err(wrong)?;
     let layout = graph.layout(manifest).map_err(wrong)?;
-    let mut seen = Seen {
+    let mut checker = GraphChecker {
         vectors: manifest.vectors as u32,
         element,
         linked: Marks::new(manifest.vectors)?,
@@ -44,27 +44,29 @@ pub(super) fn verify(
     let (total, unit) = (graph.file.bytes, layout.read_bytes());
     let crc = match &layout {
         GraphLayout::Padded(layout) => {
-            seen.linked.mark(graph.entry_point);
+            checker.linked.mark(graph.entry_point);
             read_through(object, total, unit, progress, |number, bytes| {
-                seen.check_records(layout, number, bytes)
+                checker.check_records(layout, number, bytes)
             })?
         }
         GraphLayout::Local(layout) => {
-            seen.linked.mark(layout.page_of(graph.entry_point));
+            checker.linked.mark(layout.page_of(graph.entry_point));
             read_through(object, total, unit, progress, |number, bytes| {
-                seen.check_page(layout, number as u32, bytes)
+                checker.check_page(layout, number as u32, bytes)
             })?
         }
         GraphLayout::Csr(layout) => {
-            seen.linked.mark(graph.entry_point);
-            read_records(object, &offsets, progress, |place, bytes| seen.check_packed(layout, place, bytes))?
+            checker.linked.mark(graph.entry_point);
+            read_records(object, &offsets, progress, |place, bytes| {
+                checker.check_packed(layout, place, bytes)
+            })?
         }
     };
-    let (linked, ids) = (seen.linked.count(), seen.ids.count());
+    let (linked, ids) = (checker.linked.count(), checker.ids.count());
     report.bytes += graph.file.bytes;
     if crc != graph.file.crc32c {
         report.fault(format!(
-            "{}: checksum {crc:08x}, the manifest says {:08x}",
+            "{}: its checksum is {crc:08x}; the manifest has {:08x}",
             graph.file.name, graph.file.crc32c
         ));
     }
@@ -74,7 +76,7 @@ pub(super) fn verify(
     };
     report.unlinked = nodes.saturating_sub(linked);
     if report.unlinked > 0 {
-        report.fault(format!("{} {name} have no link to them", report.unlinked));
+        report.fault(format!("no link leads to {} of the {name}", report.unlinked));
     }
     if ids < manifest.vectors {
         report.fault(format!("{} ids are missing", manifest.vectors - ids));
@@ -82,19 +84,20 @@ pub(super) fn verify(
     Ok(())
 }
 
-/// What the walk over a graph has seen.
-struct Seen<'a> {
+/// Checks a graph record by record, and keeps the marks that the final checks need.
+struct GraphChecker<'a> {
     vectors: u32,
     element: Element,
-    /// Vectors, or pages in the page-local layout, that something links to.
+    /// Vectors to which a link leads; pages in the page-local layout.
     linked: Marks,
+    /// Ids that have been found.
     ids: Marks,
     links: Vec<u32>,
     report: &'a mut VerifyReport,
 }
 
-impl Seen<'_> {
-    /// The records of a page of the padded layout, or the one of several pages.
+impl GraphChecker<'_> {
+    /// Checks the records of one page of the padded layout, or the one record that takes several pages.
     fn check_records(&mut self, layout: &PageLayout, number: u64, bytes: &[u8]) {
         let records = layout.records_per_page().max(1) as u64;
         for id in number * records..((number + 1) * records).min(u64::from(self.vectors)) {
@@ -113,7 +116,7 @@ impl Seen<'_> {
         for neighbor in record.neighbors() {
             if neighbor >= self.vectors || neighbor == id {
                 self.report.fault(format!(
-                    "vector {id}: links to {neighbor}, which is itself or none of {} vectors",
+                    "vector {id}: it links to {neighbor}, which is the vector itself or not below {}",
                     self.vectors
                 ));
             } else {
@@ -137,14 +140,14 @@ impl Seen<'_> {
         };
         if record.id >= self.vectors || !self.ids.mark(record.id) {
             self.report.fault(format!(
-                "record {place}: holds vector {}, which is elsewhere too or none of {}",
+                "record {place}: it holds vector {}, which is stored elsewhere too, or not below {}",
                 record.id, self.vectors
             ));
         }
         self.report.links += self.links.len() as u64;
         for link in &self.links {
             if *link == place {
-                self.report.fault(format!("record {place}: links to itself"));
+                self.report.fault(format!("record {place}: it links to itself"));
             }
             self.linked.mark(*link);
         }
@@ -164,7 +167,7 @@ impl Seen<'_> {
         for (id, vector) in page.ids().zip(page.vectors.chunks_exact(page.vectors.len() / places.len())) {
             if id >= self.vectors || !self.ids.mark(id) {
                 self.report.fault(format!(
-                    "page {number}: holds vector {id}, which is elsewhere too or none of {}",
+                    "page {number}: it holds vector {id}, which is stored elsewhere too, or not below {}",
                     self.vectors
                 ));
             }
@@ -176,7 +179,7 @@ impl Seen<'_> {
                 self.report.links += self.links.len() as u64;
                 for target in self.links.iter().map(|place| layout.page_of(*place)) {
                     if target == number {
-                        self.report.fault(format!("page {number}: links to itself"));
+                        self.report.fault(format!("page {number}: it links to itself"));
                     }
                     self.linked.mark(target);
                 }

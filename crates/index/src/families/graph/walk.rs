@@ -1,33 +1,35 @@
-//! The greedy walk through a graph in memory (DiskANN, algorithm 1): of builders, and among centroids.
+//! The greedy walk through a graph in memory (DiskANN, algorithm 1), for builds and for searches of
+//! centroids.
 
 use crate::allocate::try_zeros;
 use crate::error::NoMemory;
 use crate::query::visited::VisitedSet;
 use bathyal_kernels::{CandidateList, Neighbor};
 
-/// Vectors that are compared at once where all are looked at.
+/// Vectors that are scored at once by [`Walk::look_at_all`].
 const AT_ONCE: usize = 1024;
 
 /// The links of a graph in memory.
 pub(crate) trait Links {
-    /// The vectors that `id` links to, one by one.
+    /// Returns the vectors that `id` links to.
     fn links(&self, id: u32) -> impl Iterator<Item = u32> + '_;
 
-    /// Asks the processor to fetch the links of `id`.
+    /// Prefetches the links of `id` into the processor's caches.
     fn prefetch(&self, id: u32);
 }
 
-/// The vectors that a walk has seen.
-pub(crate) trait Seen {
-    /// Forgets all.
+/// The vectors that a walk has visited.
+pub(crate) trait Visited {
+    /// Removes all vectors.
     fn clear(&mut self);
 
-    /// Writes those of `ids` that are new to the front of `new`, which grows where it must, and returns how many these are.
+    /// Adds `ids`. Writes those that were not visited before to the front of `new`, which grows as needed,
+    /// and returns their number.
     fn admit(&mut self, ids: impl Iterator<Item = u32>, new: &mut Vec<u32>) -> usize;
 }
 
-/// Little memory, whatever the number of vectors: for searches.
-impl Seen for VisitedSet {
+/// For searches: the memory does not depend on the number of vectors.
+impl Visited for VisitedSet {
     fn clear(&mut self) {
         VisitedSet::clear(self);
     }
@@ -40,27 +42,30 @@ impl Seen for VisitedSet {
     }
 }
 
-/// A byte a vector: the number of the walk that has seen it. For builders, whose walks one after the other touch the same
-/// bytes and whose processor cannot guess what a hash set answers.
+/// One byte for each vector: the number of the last walk that has visited it, from 1 to 255, then again from
+/// 1. For builds: consecutive walks touch the same bytes, and the branches of a hash set would be
+/// unpredictable.
 #[derive(Debug, Clone)]
-pub(crate) struct SeenBytes {
+pub(crate) struct VisitedBytes {
+    /// The number of the last walk that has visited each vector.
     walks: Vec<u8>,
-    now: u8,
+    /// The number of the current walk; 0 before the first.
+    current_walk: u8,
 }
 
-impl SeenBytes {
-    /// For ids below `count`.
-    pub(crate) fn new(count: usize) -> Result<SeenBytes, NoMemory> {
-        Ok(SeenBytes { walks: try_zeros("what a walk has seen", count)?, now: 0 })
+impl VisitedBytes {
+    /// Creates the bytes for ids below `count`.
+    pub(crate) fn new(count: usize) -> Result<VisitedBytes, NoMemory> {
+        Ok(VisitedBytes { walks: try_zeros("the visited vectors of a walk", count)?, current_walk: 0 })
     }
 }
 
-impl Seen for SeenBytes {
+impl Visited for VisitedBytes {
     fn clear(&mut self) {
-        self.now = self.now.wrapping_add(1);
-        if self.now == 0 {
+        self.current_walk = self.current_walk.wrapping_add(1);
+        if self.current_walk == 0 {
             self.walks.fill(0);
-            self.now = 1;
+            self.current_walk = 1;
         }
     }
 
@@ -71,40 +76,41 @@ impl Seen for SeenBytes {
             if count == new.len() {
                 new.push(0);
             }
-            // Half of the ids are new, at random: written in any case, without a branch to guess.
+            // Half of the ids are new, at random. Writing in any case avoids an unpredictable branch.
             new[count] = id;
             let walk = &mut self.walks[id as usize];
-            count += usize::from(*walk != self.now);
-            *walk = self.now;
+            count += usize::from(*walk != self.current_walk);
+            *walk = self.current_walk;
         }
         count
     }
 }
 
-/// Memory of a walk, reused from walk to walk.
+/// Buffers of a walk, which later walks reuse.
 #[derive(Debug, Clone)]
 pub(crate) struct Walk<S = VisitedSet> {
     candidates: CandidateList,
-    seen: S,
+    visited: S,
     ids: Vec<u32>,
     scores: Vec<f32>,
 }
 
 impl Walk {
-    /// Room for a list of `search_list` candidates in a graph of `max_degree`.
+    /// Allocates a list of `search_list` candidates, for a graph with the maximum degree `max_degree`.
     pub(crate) fn new(search_list: usize, max_degree: usize) -> Walk {
-        Walk::with(search_list, VisitedSet::new(search_list * max_degree / 2))
+        Walk::with_visited(search_list, VisitedSet::new(search_list * max_degree / 2))
     }
 }
 
-impl<S: Seen> Walk<S> {
-    /// Room for a list of `search_list` candidates, and for what was `seen`.
-    pub(crate) fn with(search_list: usize, seen: S) -> Walk<S> {
-        Walk { candidates: CandidateList::new(search_list), seen, ids: Vec::new(), scores: Vec::new() }
+impl<S: Visited> Walk<S> {
+    /// Allocates a list of `search_list` candidates, with a given set of visited vectors.
+    pub(crate) fn with_visited(search_list: usize, visited: S) -> Walk<S> {
+        Walk { candidates: CandidateList::new(search_list), visited, ids: Vec::new(), scores: Vec::new() }
     }
 
-    /// Walks from `entry` with a list of `search_list` candidates; `score` gives the distances to some ids, and
-    /// `expanded` hears of each vector whose links were followed. Returns how many distances were computed.
+    /// Walks from `entry` with a list of `search_list` candidates. `score` computes the distances to some
+    /// ids, and `expanded` is called with each vector whose links are followed. Returns the number of
+    /// distances computed.
     pub(crate) fn run(
         &mut self,
         links: &impl Links,
@@ -114,16 +120,17 @@ impl<S: Seen> Walk<S> {
         mut expanded: impl FnMut(Neighbor),
     ) -> usize {
         self.candidates.reset(search_list);
-        self.seen.clear();
-        self.seen.admit(std::iter::once(entry), &mut self.ids);
+        self.visited.clear();
+        self.visited.admit(std::iter::once(entry), &mut self.ids);
         let mut first = [0.0];
         score(&[entry], &mut first);
         self.candidates.insert(Neighbor { distance: first[0], id: entry });
         let mut scored = 1;
         while let Some(nearest) = self.candidates.next_unexpanded() {
             expanded(nearest);
-            let new = self.seen.admit(links.links(nearest.id), &mut self.ids);
-            // A third of this loop was the wait for the next list: fetch what will probably be next.
+            let new = self.visited.admit(links.links(nearest.id), &mut self.ids);
+            // Waiting for the next list took a third of this loop's time. Prefetch the list that is probably
+            // next.
             if let Some(runner_up) = self.candidates.peek_unexpanded() {
                 links.prefetch(runner_up.id);
             }
@@ -133,7 +140,7 @@ impl<S: Seen> Walk<S> {
             let (ids, scores) = (&self.ids[..new], &mut self.scores[..new]);
             score(ids, scores);
             scored += new;
-            if let Some(at) = least(scores) {
+            if let Some(at) = position_of_least(scores) {
                 links.prefetch(ids[at]);
             }
             for (neighbor, distance) in ids.iter().zip(scores) {
@@ -145,8 +152,8 @@ impl<S: Seen> Walk<S> {
         scored
     }
 
-    /// Looks at all `count` vectors and keeps the nearest `search_list` of them as candidates: for a graph whose links do not lead
-    /// to as many. Returns how many distances were computed.
+    /// Scores all `count` vectors, and keeps the nearest `search_list` as candidates, for a graph whose links
+    /// do not lead to as many. Returns the number of distances computed.
     pub(crate) fn look_at_all(
         &mut self,
         count: usize,
@@ -166,14 +173,14 @@ impl<S: Seen> Walk<S> {
         count
     }
 
-    /// The candidates of the last walk, the nearest first.
+    /// Returns the candidates of the last walk, nearest first.
     pub(crate) fn found(&self) -> impl ExactSizeIterator<Item = Neighbor> + '_ {
         self.candidates.iter()
     }
 }
 
-/// Where the least of `scores` is.
-fn least(scores: &[f32]) -> Option<usize> {
+/// Returns the position of the least of `scores`.
+fn position_of_least(scores: &[f32]) -> Option<usize> {
     let mut least = (0, *scores.first()?);
     for (at, score) in scores.iter().enumerate() {
         if *score < least.1 {

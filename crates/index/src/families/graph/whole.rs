@@ -1,14 +1,14 @@
-//! A graph that is grown with all its vectors in memory, and the layouts that it is written in.
+//! A graph that is grown with all its vectors in memory, and the layouts in which it is written.
 
 use super::adjacency::Adjacency;
 use super::calibrate;
 use super::grow::Growth;
-use super::local::Placed;
+use super::local::LocalPlacement;
 use super::options::{GraphLayoutChoice, GraphOptions};
 use super::pack;
 use super::places::Places;
 use super::section::GraphEntry;
-use super::work::{GraphFiles, Grown, Work};
+use super::work::{GraphFiles, GrownGraph, Work};
 use super::write;
 use crate::build::Stages;
 use crate::calibrate::Calibration;
@@ -22,26 +22,27 @@ use crate::format::pages::PageLayout;
 use crate::partition::encoding::Encoding;
 use crate::partition::space::Space;
 
-/// A graph over all vectors but those held out.
-pub(super) struct Whole<'a> {
+/// A graph with all its vectors in memory. It lacks the held-out vectors until [`GrownGraph::complete`].
+pub(super) struct WholeGraph<'a> {
     growth: Growth<'a>,
     layout: Layout,
     held_out: Vec<u32>,
-    /// The vectors that are in the graph.
+    /// The vectors in the graph, in the order of insertion.
     order: Vec<u32>,
 }
 
-impl<'a> Whole<'a> {
+impl<'a> WholeGraph<'a> {
     pub(super) fn grow(
         work: &Work<'a>,
         space: &'a Space,
         stages: &mut Stages,
-    ) -> Result<Whole<'a>, IndexError> {
-        let (own, seed, threads, progress) = (work.own, work.options.seed, work.threads, work.progress);
+    ) -> Result<WholeGraph<'a>, IndexError> {
+        let (graph_options, seed) = (work.own, work.options.seed);
+        let (threads, progress) = (work.threads, work.progress);
         let entry = space.medoid(&[], threads, progress)?;
         let held_out = calibrate::hold_out(work.data, entry, work.options);
-        let graph = Adjacency::new(space.count(), own.max_degree)?;
-        let growth = Growth { space, graph, entry, options: own, seed, threads, progress };
+        let graph = Adjacency::new(space.count(), graph_options.max_degree)?;
+        let growth = Growth { space, graph, entry, options: graph_options, seed, threads, progress };
         let order = match &work.options.card {
             Some(card) => growth.passes_on_card(card, &held_out)?,
             None => growth.passes(&held_out)?,
@@ -50,11 +51,11 @@ impl<'a> Whole<'a> {
         stages.end("grow graph");
         let layout = Layout::new(work, space)?;
         stages.end("place vectors");
-        Ok(Whole { growth, layout, held_out, order })
+        Ok(WholeGraph { growth, layout, held_out, order })
     }
 }
 
-impl Grown for Whole<'_> {
+impl GrownGraph for WholeGraph<'_> {
     fn held_out(&self) -> &[u32] {
         &self.held_out
     }
@@ -94,8 +95,8 @@ impl Grown for Whole<'_> {
     }
 
     fn complete(&mut self, work: &Work<'_>) -> Result<(), IndexError> {
-        let own = work.own;
-        self.growth.insert("inserting held-out vectors", &self.held_out, own.alpha, own.search_list)?;
+        let (alpha, search_list) = (work.own.alpha, work.own.search_list);
+        self.growth.insert("inserting held-out vectors", &self.held_out, alpha, search_list)?;
         self.order.extend(&self.held_out);
         self.growth.finish(&self.order)
     }
@@ -106,30 +107,33 @@ impl Grown for Whole<'_> {
     }
 }
 
-/// The layout of the graph's file, with all that it takes to write it.
+/// The layout of the graph's file, with the places of the vectors.
 pub(super) enum Layout {
     Padded(PageLayout),
-    Local(Placed),
+    Local(LocalPlacement),
     Csr(CsrLayout, Places),
 }
 
 impl Layout {
-    /// The layout without places of its own.
-    pub(super) fn padded(data: &Source<'_>, own: &GraphOptions) -> Result<PageLayout, IndexError> {
-        PageLayout::choose(data.element(), data.dim() as u32, own.max_degree).map_err(IndexError::Parameter)
+    /// Returns the padded layout, in which places are ids.
+    pub(super) fn padded(data: &Source<'_>, graph_options: &GraphOptions) -> Result<PageLayout, IndexError> {
+        PageLayout::choose(data.element(), data.dim() as u32, graph_options.max_degree)
+            .map_err(IndexError::Parameter)
     }
 
     fn new(work: &Work<'_>, space: &Space) -> Result<Layout, IndexError> {
-        let (data, own, progress) = (work.data, work.own, work.progress);
+        let (data, graph_options, progress) = (work.data, work.own, work.progress);
         let (seed, threads) = (work.options.seed, work.threads);
-        match own.layout {
-            GraphLayoutChoice::Padded => Layout::padded(data, own).map(Layout::Padded),
+        match graph_options.layout {
+            GraphLayoutChoice::Padded => Layout::padded(data, graph_options).map(Layout::Padded),
             GraphLayoutChoice::PageLocal => {
-                Placed::new(space, local_layout(data, own)?, seed, threads, progress).map(Layout::Local)
+                LocalPlacement::new(space, local_layout(data, graph_options)?, seed, threads, progress)
+                    .map(Layout::Local)
             }
             GraphLayoutChoice::Csr => {
                 let (dim, count) = (data.dim() as u32, data.count());
-                let layout = CsrLayout::new(data.element(), dim, count as u32, own.max_degree, LINE_BYTES);
+                let layout =
+                    CsrLayout::new(data.element(), dim, count as u32, graph_options.max_degree, LINE_BYTES);
                 let layout = layout.map_err(IndexError::Parameter)?;
                 let places = Places::new(space, count, 1, seed, threads, progress)?;
                 Ok(Layout::Csr(layout, places))
@@ -149,9 +153,9 @@ impl Layout {
                 })?;
                 Ok((file, None))
             }
-            Layout::Local(placed) => {
-                let links = placed.links(graph, growth.entry, growth.threads, progress)?;
-                Ok((placed.write(directory, space, &links, progress)?, None))
+            Layout::Local(placement) => {
+                let links = placement.links(graph, growth.entry, growth.threads, progress)?;
+                Ok((placement.write(directory, space, &links, progress)?, None))
             }
             Layout::Csr(layout, places) => {
                 let (file, offsets) = pack::write_packed(directory, layout, places, space, graph, progress)?;
@@ -160,29 +164,30 @@ impl Layout {
         }
     }
 
-    /// Sets what the checksums begin with.
+    /// Sets the identity, with which the checksums begin.
     fn identify(&mut self, identity: Identity) {
         match self {
             Layout::Padded(layout) => *layout = layout.identified(identity),
-            Layout::Local(placed) => placed.layout = placed.layout.identified(identity),
+            Layout::Local(placement) => placement.layout = placement.layout.identified(identity),
             Layout::Csr(layout, _) => *layout = layout.identified(identity),
         }
     }
 
-    /// The ids by place, where these differ.
+    /// Returns the ids by place; `None` if places are ids.
     fn order(&self) -> Option<&[u32]> {
         match self {
             Layout::Padded(_) => None,
-            Layout::Local(placed) => Some(&placed.order.ids),
+            Layout::Local(placement) => Some(&placement.order.ids),
             Layout::Csr(_, places) => Some(&places.ids),
         }
     }
 
-    /// The places of vectors that no link leads to, but that may be pivots or share a page with others: rising.
+    /// Returns the places of the held-out vectors, in rising order. No link leads to them, but they may be
+    /// pivots, or share a page with other vectors.
     fn hidden(&self, held_out: &[u32]) -> Vec<u32> {
         let mut places = match self {
             Layout::Padded(_) => held_out.to_vec(),
-            Layout::Local(placed) => held_out.iter().map(|id| placed.place_of(*id)).collect(),
+            Layout::Local(placement) => held_out.iter().map(|id| placement.place_of(*id)).collect(),
             Layout::Csr(_, places) => held_out.iter().map(|id| places.place_of(*id)).collect(),
         };
         places.sort_unstable();
@@ -194,13 +199,13 @@ impl Layout {
         files: GraphFiles,
         codes: CodesEntry,
         entry: u32,
-        own: &GraphOptions,
+        graph_options: &GraphOptions,
     ) -> GraphEntry {
         let (page_bytes, page_vectors, entry_point) = match self {
             Layout::Padded(layout) => (layout.page_bytes() as u32, 0, entry),
-            Layout::Local(placed) => {
-                let layout = &placed.layout;
-                (layout.page_bytes() as u32, layout.records() as u32, placed.place_of(entry))
+            Layout::Local(placement) => {
+                let layout = &placement.layout;
+                (layout.page_bytes() as u32, layout.records() as u32, placement.place_of(entry))
             }
             Layout::Csr(_, places) => (LINE_BYTES, 0, places.place_of(entry)),
         };
@@ -208,12 +213,12 @@ impl Layout {
         GraphEntry {
             file,
             offsets,
-            layout: own.layout.name().into(),
+            layout: graph_options.layout.name().into(),
             page_bytes,
             page_vectors,
-            max_degree: own.max_degree,
-            search_list: own.search_list,
-            alpha: own.alpha,
+            max_degree: graph_options.max_degree,
+            search_list: graph_options.search_list,
+            alpha: graph_options.alpha,
             entry_point,
             codes,
             calibration: Calibration::default(),
@@ -221,7 +226,10 @@ impl Layout {
     }
 }
 
-pub(super) fn local_layout(data: &Source<'_>, own: &GraphOptions) -> Result<LocalLayout, IndexError> {
-    LocalLayout::choose(data.element(), data.dim() as u32, data.count() as u32, own.max_degree)
+pub(super) fn local_layout(
+    data: &Source<'_>,
+    graph_options: &GraphOptions,
+) -> Result<LocalLayout, IndexError> {
+    LocalLayout::choose(data.element(), data.dim() as u32, data.count() as u32, graph_options.max_degree)
         .map_err(IndexError::Parameter)
 }

@@ -1,4 +1,4 @@
-//! What the stages of a graph's build read, and what the last of them need of a graph, however it is grown.
+//! The input of the stages of a graph build, and the interface of a built graph to the last stages.
 
 use super::options::GraphOptions;
 use super::section::GraphEntry;
@@ -7,36 +7,36 @@ use crate::format::identity::Identity;
 use crate::format::manifest::{CodesEntry, FileEntry};
 use crate::partition;
 
-/// What all stages of a build read.
+/// Input of all stages of a build.
 pub(super) type Work<'a> = partition::Work<'a, (), GraphOptions>;
 
-/// What was written: the graph, and where its records begin.
+/// The written files: the graph, and the offsets of its records if they are packed.
 pub(super) type GraphFiles = (FileEntry, Option<FileEntry>);
 
-/// A graph that lacks the vectors held out.
-pub(super) trait Grown {
-    /// The ids of the vectors that are inserted only after calibration, rising.
+/// A graph in memory or in temporary files. It lacks the held-out vectors until [`complete`](Self::complete).
+pub(super) trait GrownGraph {
+    /// Returns the ids of the vectors that are inserted after the calibration, in rising order.
     fn held_out(&self) -> &[u32];
 
-    /// The places of these, rising.
+    /// Returns the places of the held-out vectors, in rising order.
     fn hidden(&self) -> Vec<u32>;
 
-    /// Sets what the checksums begin with, which follows from the links: threads grow another graph each time, so an index is
-    /// not told from others by what it was built from alone.
+    /// Derives the identity from the links, and sets it; checksums begin with it. The links must be part of
+    /// it: several threads grow a different graph each time from the same input.
     fn identify(&mut self, work: &Work<'_>) -> Result<Identity, IndexError>;
 
-    /// Writes the graph, with the identity that was set.
+    /// Writes the graph with the identity that [`identify`](Self::identify) has set.
     fn write(&self, work: &Work<'_>) -> Result<GraphFiles, IndexError>;
 
-    /// Writes codec and codes.
+    /// Writes the codec and the codes.
     fn write_codes(&self, work: &Work<'_>) -> Result<CodesEntry, IndexError>;
 
-    /// What the manifest says, but for the calibration.
+    /// Returns the entry of the manifest, with an empty calibration.
     fn section(&self, work: &Work<'_>, files: GraphFiles, codes: CodesEntry) -> GraphEntry;
 
-    /// Inserts the vectors held out.
+    /// Inserts the held-out vectors.
     fn complete(&mut self, work: &Work<'_>) -> Result<(), IndexError>;
 
-    /// The number of all links.
+    /// Returns the number of links of all vectors.
     fn links(&self) -> u64;
 }

@@ -1,4 +1,4 @@
-//! Writing the files of a graph index: pages, codec, codes.
+//! Writes the files of a graph index: pages, codec and codes.
 
 use super::section::{CODEC_NAME, CODES_NAME, GRAPH_NAME};
 use super::work::Work;
@@ -13,10 +13,11 @@ use bathyal_kernels::quantize::Codec;
 
 /// Bytes written at once.
 const WRITE_BYTES: usize = 4 << 20;
-/// Vectors that a codec is trained on: 256 a centroid of a byte's codebook.
+/// Most vectors that a codec is trained on: 256 for each centroid of a codebook of 256.
 const TRAINING_VECTORS: usize = 65_536;
 
-/// Writes the pages of the graph. `record` gives the vectors and their links in the order of their ids, each once.
+/// Writes the pages of the graph. Calls `record` once for each id, in rising order, to fill in the vector and
+/// its links.
 pub(crate) fn write_graph(
     work: &Work<'_>,
     layout: &PageLayout,
@@ -52,17 +53,18 @@ pub(crate) fn write_graph(
     file.finish()
 }
 
-/// Vectors that the codec of so many is trained on, where there is memory for these.
+/// Returns the number of vectors that a codec is trained on, if all `count` vectors are in memory.
 pub(crate) fn training_rows(count: usize) -> usize {
     count.min(TRAINING_VECTORS)
 }
 
-/// Bytes of a training sample: the codec takes it as it is and centred.
+/// Returns the bytes of a training sample of `rows` vectors: the given one, and the centred copy of the
+/// codec.
 pub(crate) fn sample_bytes(rows: usize, dim: usize) -> u64 {
     2 * (rows * dim * 4) as u64
 }
 
-/// Trains the codec on `sample` and writes it with the codes of all vectors.
+/// Trains the codec on `sample` (rows of f32), and writes it and the codes of all vectors.
 pub(crate) fn write_codes<L: Sync, O: Sync, F: ReadFloats, M: Fn(usize) -> F + Sync>(
     encoding: &Encoding<'_, '_, L, O, M>,
     choice: CodeChoice,
