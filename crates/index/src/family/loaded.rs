@@ -1,5 +1,7 @@
-//! What a family keeps in memory of an open index, and its search.
+//! The contract of a family's loaded part: the data of an open index that stay in memory, and its search.
 
+use super::capabilities::{Arrival, CardUse, OpenCapabilities};
+use super::in_place::InPlace;
 use crate::calibrate::solve::Solved;
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
@@ -9,90 +11,39 @@ use crate::format::positions::Positions;
 use crate::query::SearchParams;
 use crate::query::changes::Placed;
 use crate::query::under_way::Query;
-use bathyal_gpu::CardCounters;
 use bathyal_tier::Cx;
 use bathyal_tier::layer::cache::CacheCounters;
-use bathyal_vectors::VectorFile;
-use serde::Serialize;
 use std::future::Future;
-use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// The future of a search. One allocation a query, beside reads and thousands of distances.
+/// The future of a search. It is one allocation per query, next to reads and thousands of distances.
 pub(crate) type Searching<'a> = Pin<Box<dyn Future<Output = Result<(), IndexError>> + 'a>>;
 
-/// How much of an index a query looked at.
+/// The part of an index that a query scanned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Scanned {
-    /// Groups or posting lists that were scanned.
+    /// Groups or posting lists that the query scanned.
     pub(crate) scanned: usize,
-    /// Those of the index.
+    /// Groups or posting lists of the index.
     pub(crate) of: usize,
-}
-
-/// What is on its way from a store that is elsewhere while searches run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Arrival {
-    /// Bytes that are in memory.
-    pub here: u64,
-    /// Bytes that will be.
-    pub all: u64,
-    /// Why no more of them come, if that is so: searches go on reading what they need.
-    pub failed: Option<String>,
 }
 
 /// Memory of one running query, reused from query to query.
 pub(crate) trait Scratch {
-    /// The query, with what was found and what it has cost.
+    /// Returns the query, with its results and counters.
     fn query(&self) -> &Query;
 
-    /// The same.
+    /// As [`Scratch::query`], to change it.
     fn query_mut(&mut self) -> &mut Query;
 }
 
-/// An index that is changed where it lies: in memory that several machines reach, each of which may change it at any time.
-pub(crate) trait InPlace {
-    /// Inserts vectors, which get the ids of the range that is returned.
-    fn insert(&self, vectors: &VectorFile) -> Result<Range<u32>, IndexError>;
-
-    /// Deletes the vectors of these ids; how many were there.
-    fn delete(&self, ids: &[u32]) -> Result<u64, IndexError>;
-
-    /// Looks how many vectors there are; whether that is not what was known before.
-    fn refresh(&self) -> Result<bool, IndexError>;
-
-    /// Vectors that are there, and the id that the next one gets, as far as is known here.
-    fn counts(&self) -> (u64, u32);
-
-    /// Vectors that there may be, whatever others have changed.
-    fn most(&self) -> u64;
-}
-
-/// How a graphics card searches.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct CardUse {
-    /// Candidates that it keeps of a query at most.
-    pub(crate) list: u32,
-    /// Records that it has expanded at a time at most, of a family that does.
-    pub(crate) width: Option<u32>,
-    /// Queries under way at most.
-    pub(crate) slots: u32,
-    /// Bytes of its memory that are taken.
-    pub(crate) resident_bytes: u64,
-    /// What it has done so far.
-    pub(crate) counters: CardCounters,
-}
-
-/// For as long as this is there nobody changes an index that is changed where it lies.
-pub(crate) trait Paused {}
-
-/// What stays in memory of an open index.
-pub(crate) trait Searcher: Send + Sync + 'static {
+/// The search of a family: one `async fn` per query.
+pub(crate) trait Searcher: Opened + 'static {
     /// Memory of one running query.
     type Scratch: Scratch + Default + Send + 'static;
 
-    /// Answers one query; what was found stays in `scratch`.
+    /// Answers one query. The results stay in `scratch`.
     fn search(
         &self,
         cx: Cx,
@@ -101,220 +52,115 @@ pub(crate) trait Searcher: Send + Sync + 'static {
         scratch: &mut Self::Scratch,
     ) -> impl Future<Output = Result<(), IndexError>>;
 
-    /// The effort for a recall@k that is cheapest on this machine, by the calibration and by what each measured effort
-    /// asks for; `None` where nothing was measured.
-    fn effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved>;
-
-    /// The same of queries that begin before all is there that is kept in memory; `None` if it is there, or makes no difference.
-    fn early_effort(&self, _k: usize, _recall: f32, _machine: &Machine<'_>) -> Option<Solved> {
-        None
-    }
-
-    /// The same for an overall ratio@k; `None` also of a family that does not measure it.
-    fn effort_for_ratio(&self, _k: usize, _ratio: f32, _machine: &Machine<'_>) -> Option<Solved> {
-        None
-    }
-
-    /// What a query of this effort asks for, about.
-    fn demand(&self, params: &SearchParams, machine: &Machine<'_>) -> Demand;
-
-    /// What a query of this effort asks for, about, that passes over all vectors but `matches` of them
-    /// ([`Query::within`]); `None` where a search does not know which are which before it has read them.
-    fn among(&self, _params: &SearchParams, _matches: u32, _machine: &Machine<'_>) -> Option<Demand> {
-        None
-    }
-
-    /// All places of codes and the ids of the vectors there; `None` where that is not in memory.
-    fn places(&self) -> Option<Box<dyn Iterator<Item = (u32, u32)> + '_>> {
-        None
-    }
-
-    /// The ids by place from a file of its own, where there is one; `go_on` fails where the caller waits no longer.
-    fn read_places(
-        &self,
-        _go_on: &dyn Fn() -> Result<(), IndexError>,
-    ) -> Result<Option<Vec<u32>>, IndexError> {
-        Ok(None)
-    }
-
-    /// What says where the vector of each id lies, where there is a file of it.
-    fn positions(&self) -> Option<&Positions> {
-        None
-    }
-
-    /// Up to `wanted` vectors from all over the index, as f32 (each `dim` values), without a read.
-    fn samples(&self, wanted: usize, out: &mut Vec<f32>);
-
-    /// Where its vectors lie.
-    fn rows(&self) -> Box<dyn Rows + '_>;
-
-    /// How much has come of what is kept in memory, where searches do not wait for it.
-    fn arrival(&self) -> Option<Arrival> {
-        None
-    }
-
-    /// What searches have kept of what they read, of a family that does ([`Stored::keeps`](super::Stored::keeps)).
-    fn kept(&self) -> Option<CacheCounters> {
-        None
-    }
-
-    /// The way to change it where it lies; `None` where it is not.
-    fn in_place(&self) -> Option<&dyn InPlace> {
-        None
-    }
-
-    /// How a graphics card searches it; `None` where the processor searches alone.
-    fn card(&self) -> Option<CardUse> {
-        None
-    }
-
-    /// How much of the index the last search looked at; `None` of a family that walks.
+    /// Returns the part of the index that the last search scanned; `None` for a family that walks a graph.
     fn scanned(&self, scratch: &Self::Scratch) -> Option<Scanned>;
-
-    /// The buckets that vectors (as they are stored, one after the other) go into when they are inserted: whoever looks at a
-    /// bucket looks at these, too. `None` of a family whose indexes do not change.
-    fn place(&self, _rows: &[u8]) -> Option<Vec<Placed>> {
-        None
-    }
 }
 
-/// A [`Searcher`] of whatever family.
+/// A [`Searcher`] without its type: the required part of the contract.
 pub(crate) trait Opened: Send + Sync {
-    /// [`Searcher::effort`].
+    /// Returns the cheapest effort on this machine that reaches a recall@k, by the calibration and the demand of
+    /// each measured effort; `None` without a calibration.
     fn effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved>;
 
-    /// [`Searcher::early_effort`].
-    fn early_effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved>;
-
-    /// [`Searcher::effort_for_ratio`].
-    fn effort_for_ratio(&self, k: usize, ratio: f32, machine: &Machine<'_>) -> Option<Solved>;
-
-    /// [`Searcher::demand`].
+    /// Estimates the demand of a query of this effort.
     fn demand(&self, params: &SearchParams, machine: &Machine<'_>) -> Demand;
 
-    /// [`Searcher::among`].
-    fn among(&self, params: &SearchParams, matches: u32, machine: &Machine<'_>) -> Option<Demand>;
-
-    /// [`Searcher::places`].
-    fn places(&self) -> Option<Box<dyn Iterator<Item = (u32, u32)> + '_>>;
-
-    /// [`Searcher::read_places`].
-    fn read_places(&self, go_on: &dyn Fn() -> Result<(), IndexError>)
-    -> Result<Option<Vec<u32>>, IndexError>;
-
-    /// [`Searcher::positions`].
-    fn positions(&self) -> Option<&Positions>;
-
-    /// [`Searcher::samples`].
+    /// Appends up to `wanted` vectors from all over the index to `out`, as f32 (each `dim` values), without a read.
     fn samples(&self, wanted: usize, out: &mut Vec<f32>);
 
-    /// [`Searcher::rows`].
+    /// Returns the positions of the vectors on the tier.
     fn rows(&self) -> Box<dyn Rows + '_>;
 
-    /// [`Searcher::arrival`].
-    fn arrival(&self) -> Option<Arrival>;
+    /// Returns the optional capabilities of this index.
+    fn capabilities(&self) -> OpenCapabilities<'_>;
 
-    /// [`Searcher::kept`].
-    fn kept(&self) -> Option<CacheCounters>;
-
-    /// [`Searcher::place`].
-    fn place(&self, rows: &[u8]) -> Option<Vec<Placed>>;
-
-    /// [`Searcher::in_place`].
-    fn in_place(&self) -> Option<&dyn InPlace>;
-
-    /// [`Searcher::card`].
-    fn card(&self) -> Option<CardUse>;
-
-    /// Memory for one running query.
+    /// Returns memory for one running query. Every family returns [`query_state`].
     fn query_state(self: Arc<Self>) -> Box<dyn QueryState>;
 }
 
-/// Memory of one running query of whatever family, with the index that it searches.
-pub(crate) trait QueryState: Scratch + Send {
-    /// Answers one query; what was found stays here.
-    fn search<'a>(&'a mut self, cx: Cx, query: &'a [u8], params: SearchParams) -> Searching<'a>;
-
-    /// How much of the index the last search looked at.
-    fn scanned(&self) -> Option<Scanned>;
-}
-
-impl<S: Searcher> Opened for S {
-    fn effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved> {
-        Searcher::effort(self, k, recall, machine)
+/// The capabilities as calls. Each returns nothing for a family without the capability.
+impl dyn Opened + '_ {
+    /// Returns the effort of queries that start before the data in memory have arrived from a distant store;
+    /// `None` once they have arrived.
+    pub(crate) fn early_effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved> {
+        self.capabilities().arrival?.early_effort(k, recall, machine)
     }
 
-    fn early_effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved> {
-        Searcher::early_effort(self, k, recall, machine)
+    /// Returns the progress of data that arrive while searches run.
+    pub(crate) fn arrival(&self) -> Option<Arrival> {
+        self.capabilities().arrival?.arrival()
     }
 
-    fn effort_for_ratio(&self, k: usize, ratio: f32, machine: &Machine<'_>) -> Option<Solved> {
-        Searcher::effort_for_ratio(self, k, ratio, machine)
+    /// Returns the cheapest effort that reaches an overall ratio@k.
+    pub(crate) fn effort_for_ratio(&self, k: usize, ratio: f32, machine: &Machine<'_>) -> Option<Solved> {
+        self.capabilities().ratio?.effort_for_ratio(k, ratio, machine)
     }
 
-    fn demand(&self, params: &SearchParams, machine: &Machine<'_>) -> Demand {
-        Searcher::demand(self, params, machine)
+    /// Estimates the demand of a query that skips all vectors except `matches` of them ([`Query::within`]).
+    pub(crate) fn among(&self, params: &SearchParams, matches: u32, machine: &Machine<'_>) -> Option<Demand> {
+        self.capabilities().filter?.among(params, matches, machine)
     }
 
-    fn among(&self, params: &SearchParams, matches: u32, machine: &Machine<'_>) -> Option<Demand> {
-        Searcher::among(self, params, matches, machine)
+    /// Returns all places of codes with the ids of their vectors, if they are in memory.
+    pub(crate) fn places(&self) -> Option<Box<dyn Iterator<Item = (u32, u32)> + '_>> {
+        self.capabilities().single_vectors?.places()
     }
 
-    fn places(&self) -> Option<Box<dyn Iterator<Item = (u32, u32)> + '_>> {
-        Searcher::places(self)
-    }
-
-    fn read_places(
+    /// Reads the ids by place from their own file, if there is one. Ends with the error of `go_on`.
+    pub(crate) fn read_places(
         &self,
         go_on: &dyn Fn() -> Result<(), IndexError>,
     ) -> Result<Option<Vec<u32>>, IndexError> {
-        Searcher::read_places(self, go_on)
+        self.capabilities().single_vectors.map_or(Ok(None), |capability| capability.read_places(go_on))
     }
 
-    fn positions(&self) -> Option<&Positions> {
-        Searcher::positions(self)
+    /// Returns the table of the place of each id, if there is one.
+    pub(crate) fn positions(&self) -> Option<&Positions> {
+        self.capabilities().single_vectors?.positions()
     }
 
-    fn samples(&self, wanted: usize, out: &mut Vec<f32>) {
-        Searcher::samples(self, wanted, out)
+    /// Returns the counters of the family's own read cache.
+    pub(crate) fn kept(&self) -> Option<CacheCounters> {
+        self.capabilities().read_cache?.kept()
     }
 
-    fn rows(&self) -> Box<dyn Rows + '_> {
-        Searcher::rows(self)
+    /// Returns the buckets of inserted vectors, which are given as they are stored, one after the other.
+    pub(crate) fn place(&self, rows: &[u8]) -> Option<Vec<Placed>> {
+        Some(self.capabilities().inserts?.place(rows))
     }
 
-    fn arrival(&self) -> Option<Arrival> {
-        Searcher::arrival(self)
+    /// Returns the operations that change the index in place.
+    pub(crate) fn in_place(&self) -> Option<&dyn InPlace> {
+        self.capabilities().in_place
     }
 
-    fn kept(&self) -> Option<CacheCounters> {
-        Searcher::kept(self)
-    }
-
-    fn place(&self, rows: &[u8]) -> Option<Vec<Placed>> {
-        Searcher::place(self, rows)
-    }
-
-    fn in_place(&self) -> Option<&dyn InPlace> {
-        Searcher::in_place(self)
-    }
-
-    fn card(&self) -> Option<CardUse> {
-        Searcher::card(self)
-    }
-
-    fn query_state(self: Arc<Self>) -> Box<dyn QueryState> {
-        Box::new(Bound { scratch: S::Scratch::default(), index: self })
+    /// Returns how a graphics card searches the index; `None` if the processor searches alone.
+    pub(crate) fn card(&self) -> Option<CardUse> {
+        self.capabilities().card?.card()
     }
 }
 
-/// A scratch and its index.
-struct Bound<S: Searcher> {
+/// Memory of one running query of any family, with the index that it searches.
+pub(crate) trait QueryState: Scratch + Send {
+    /// Answers one query. The results stay here.
+    fn search<'a>(&'a mut self, cx: Cx, query: &'a [u8], params: SearchParams) -> Searching<'a>;
+
+    /// Returns the part of the index that the last search scanned.
+    fn scanned(&self) -> Option<Scanned>;
+}
+
+/// Returns memory for one running query of `index`.
+pub(crate) fn query_state<S: Searcher>(index: Arc<S>) -> Box<dyn QueryState> {
+    Box::new(SearcherState { scratch: S::Scratch::default(), index })
+}
+
+/// A searcher with the memory of one query.
+struct SearcherState<S: Searcher> {
     index: Arc<S>,
     scratch: S::Scratch,
 }
 
-impl<S: Searcher> Scratch for Bound<S> {
+impl<S: Searcher> Scratch for SearcherState<S> {
     fn query(&self) -> &Query {
         self.scratch.query()
     }
@@ -324,7 +170,7 @@ impl<S: Searcher> Scratch for Bound<S> {
     }
 }
 
-impl<S: Searcher> QueryState for Bound<S> {
+impl<S: Searcher> QueryState for SearcherState<S> {
     fn search<'a>(&'a mut self, cx: Cx, query: &'a [u8], params: SearchParams) -> Searching<'a> {
         Box::pin(self.index.search(cx, query, params, &mut self.scratch))
     }

@@ -6,14 +6,18 @@
 //! knows these and no family.
 
 pub(crate) mod answers;
+pub(crate) mod capabilities;
+pub(crate) mod in_place;
 mod loaded;
 mod memory;
 pub(crate) mod pages;
 pub mod reports;
 pub(crate) mod rows;
 
-pub use loaded::Arrival;
-pub(crate) use loaded::{CardUse, InPlace, Opened, Paused, QueryState, Scanned, Scratch, Searcher};
+pub use capabilities::Arrival;
+pub(crate) use capabilities::{CardUse, OpenCapabilities, StoredCapabilities};
+pub(crate) use in_place::{InPlace, Paused};
+pub(crate) use loaded::{Opened, QueryState, Scanned, Scratch, Searcher, query_state};
 pub use memory::MemorySplit;
 pub(crate) use memory::{CodesOnCard, Needs, Origin, Place};
 pub use reports::{Description, Fact, HistogramBar, VerifyReport};
@@ -159,125 +163,144 @@ pub(crate) struct Verifying<'a> {
     pub(crate) progress: &'a dyn Progress,
 }
 
-/// An index as its manifest describes it: checked, with nothing loaded.
+/// An index as its manifest describes it: checked, with nothing loaded. These methods are required of every family;
+/// [`Stored::capabilities`] returns what a family offers beyond them.
 pub(crate) trait Stored: Send + Sync {
-    /// Whether its codes may come while searches run ([`Loading::arriving`]).
-    fn codes_may_arrive(&self) -> bool {
-        false
-    }
+    /// Returns the optional capabilities of this index.
+    fn capabilities(&self) -> StoredCapabilities<'_>;
 
-    /// Whether its searches keep themselves what they have read, within what a cache of pages would get, which there is none of
-    /// then.
-    fn keeps(&self) -> bool {
-        false
-    }
-
-    /// Whether a graphics card searches it, of this layout and with these codes; a sentence why not.
-    ///
-    /// # Errors
-    /// [`GpuError::Unsuited`].
-    fn check_card(&self, manifest: &Manifest) -> Result<(), GpuError> {
-        Err(GpuError::Unsuited(format!(
-            "family {} cannot be searched on a graphics card; cluster and graph can: leave --device gpu (device) out",
-            manifest.family
-        )))
-    }
-
-    /// The codes that a card takes, all if it is to have the `whole` index; they are not in memory then.
-    fn codes_on_card(&self, _card: &dyn Card, _whole: bool) -> Option<CodesOnCard> {
-        None
-    }
-
-    /// How many queries are under way on a thread at once, of a family that gains by what queries have in common; else
-    /// that follows from the device.
-    fn together(&self) -> Option<usize> {
-        None
-    }
-
-    /// The efforts that a search of it can be told.
+    /// Returns the effort parameters that its searches accept.
     fn knobs(&self) -> &'static [Knob];
 
-    /// The read buffers that a thread of searches needs.
+    /// Returns the read buffers that a search thread needs.
     fn buffers(&self) -> Buffers;
 
-    /// What the open index keeps in memory, where pages are read from `place`.
+    /// Returns the memory that the open index needs if pages are read from `place`.
     fn needs(&self, manifest: &Manifest, place: Place) -> Needs;
 
-    /// Bytes of what is kept where single vectors are read that nobody has checked before; 0 of a family that reads none.
-    fn places_bytes(&self) -> u64 {
-        0
-    }
-
-    /// The file that follows the one that searches read, on a tier that has the codes too; `None` of a family whose codes
-    /// cannot be left there.
+    /// Returns the file that follows the searched file on a tier that also has the codes; `None` if codes must be in
+    /// memory.
     fn codes_file(&self) -> Option<&FileEntry>;
 
-    /// The files that follow it there while what is kept of them in memory is on its way ([`Stored::codes_may_arrive`]).
-    fn arriving_files(&self) -> Vec<&FileEntry> {
-        self.codes_file().into_iter().collect()
-    }
-
-    /// Bytes that a query holds at its peak, about, with a candidate list of `search_list`.
+    /// Estimates the peak bytes of a query with a candidate list of `search_list`.
     fn query_bytes(&self, search_list: usize) -> u64;
 
-    /// The candidate list that memory is planned for.
+    /// Returns the candidate list for which memory is planned.
     fn planned_list(&self, params: &SearchParams) -> usize;
 
-    /// Distances that a query computes, about, in units of one from a code.
+    /// Estimates the distances that a query computes, in units of one distance from a code.
     fn query_distances(&self, params: &SearchParams) -> usize;
 
-    /// The effort of a search of which only the candidate list is named.
+    /// Returns the effort of a search for which only the candidate list is given.
     fn effort_of(&self, search_list: u32) -> Effort;
 
-    /// How far the queries of its calibration are from their neighbours.
+    /// Returns how far the queries of the calibration are from their neighbours.
     fn reach(&self) -> &[Reach];
 
-    /// Buckets that a vector goes into which is inserted; `None` of a family whose indexes do not change after their build.
-    fn buckets(&self) -> Option<usize> {
-        None
-    }
-
-    /// The options that the same index over other vectors is built with; `None` of a family whose indexes do not change.
-    fn rebuilding(&self) -> Option<FamilyOptions> {
-        None
-    }
-
-    /// Keeps others from changing the index where it lies, whose bytes may then be others than were built; `None` where nobody does.
-    fn pause(
-        &self,
-        _directory: &dyn Generation,
-        _manifest: &Manifest,
-    ) -> Result<Option<Box<dyn Paused>>, IndexError> {
-        Ok(None)
-    }
-
-    /// Where its vectors lie in the file that searches read, without what only searches need; `None` of a family of which that says
-    /// what is kept in memory.
-    fn rows_alone(
-        &self,
-        _directory: &dyn Generation,
-        _manifest: &Manifest,
-    ) -> Result<Option<Box<dyn rows::Rows>>, IndexError> {
-        Ok(None)
-    }
-
-    /// Tells `each` of all vectors (id, as it is stored) in the file that searches read, in the order of their ids.
-    fn vectors(&self, object: &dyn Object, _each: &mut EachVector<'_>) -> Result<(), IndexError> {
-        Err(IndexError::Internal(format!("{}: its vectors are not read back", object.address().display())))
-    }
-
-    /// Loads what stays in memory and checks it.
+    /// Loads the data that stay in memory, and checks them.
     fn open(&self, loading: &Loading<'_>) -> Result<Arc<dyn Opened>, IndexError>;
 
-    /// Looks at every byte of the file that searches read and at whatever else belongs together; damage goes into the
-    /// report. Checksums of the other files were looked at before.
+    /// Checks every byte of the searched file, and that the files agree; adds damage to the report. The checksums of
+    /// the other files have been checked before.
     fn verify(&self, verifying: &Verifying<'_>, report: &mut VerifyReport) -> Result<(), IndexError>;
 
-    /// Says what the index is made of.
+    /// Describes the index.
     fn describe(
         &self,
         directory: &dyn Generation,
         manifest: &Manifest,
         progress: &dyn Progress,
     ) -> Result<Description, IndexError>;
+}
+
+/// The capabilities as calls, with the result for a family that lacks the capability.
+impl dyn Stored + '_ {
+    /// Returns true if codes may arrive while searches run ([`Loading::arriving`]).
+    pub(crate) fn codes_may_arrive(&self) -> bool {
+        self.capabilities().arrival.is_some()
+    }
+
+    /// Returns the files that follow the searched file on the tier while codes arrive.
+    pub(crate) fn arriving_files(&self) -> Vec<&FileEntry> {
+        let files = self.capabilities().arrival.map(|arrival| arrival.arriving_files());
+        files.unwrap_or_else(|| self.codes_file().into_iter().collect())
+    }
+
+    /// Returns true if searches cache their own reads within the page cache's budget. No page cache is created then.
+    pub(crate) fn keeps(&self) -> bool {
+        self.capabilities().read_cache.is_some()
+    }
+
+    /// Returns the number of queries that a thread runs at once, if the family determines it and not the device.
+    pub(crate) fn together(&self) -> Option<usize> {
+        Some(self.capabilities().read_cache?.together())
+    }
+
+    /// Checks that a graphics card can search the index.
+    ///
+    /// # Errors
+    /// [`GpuError::Unsuited`].
+    pub(crate) fn check_card(&self, manifest: &Manifest) -> Result<(), GpuError> {
+        match self.capabilities().card {
+            Some(card) => card.check_card(manifest),
+            None => Err(GpuError::Unsuited(format!(
+                "family {} cannot be searched on a graphics card; cluster and graph can: leave --device gpu (device) out",
+                manifest.family
+            ))),
+        }
+    }
+
+    /// Returns the codes that the card holds instead of this process.
+    pub(crate) fn codes_on_card(&self, card: &dyn Card, whole: bool) -> Option<CodesOnCard> {
+        self.capabilities().card?.codes_on_card(card, whole)
+    }
+
+    /// Returns the bytes of the table that checks single vectors; 0 for a family that reads none.
+    pub(crate) fn places_bytes(&self) -> u64 {
+        self.capabilities().single_vectors.map_or(0, |vectors| vectors.places_bytes())
+    }
+
+    /// Returns the number of buckets that an inserted vector goes into; `None` if indexes of the family do not change.
+    pub(crate) fn buckets(&self) -> Option<usize> {
+        Some(self.capabilities().changes?.buckets())
+    }
+
+    /// Returns the options of the build of the same index over other vectors; `None` if indexes of the family do not
+    /// change.
+    pub(crate) fn rebuilding(&self) -> Option<FamilyOptions> {
+        Some(self.capabilities().changes?.rebuilding())
+    }
+
+    /// Calls `each` with all vectors of the searched file (id, stored bytes), in the order of their ids.
+    ///
+    /// # Errors
+    /// Damage, the error of `each`, and [`IndexError::Internal`] for a family that is never compacted.
+    pub(crate) fn vectors(&self, object: &dyn Object, each: &mut EachVector<'_>) -> Result<(), IndexError> {
+        match self.capabilities().changes {
+            Some(changes) => changes.vectors(object, each),
+            None => Err(IndexError::Internal(format!(
+                "{}: the vectors of this family are not read back",
+                object.address().display()
+            ))),
+        }
+    }
+
+    /// Keeps others from changing the index in place; `None` if nobody does.
+    pub(crate) fn pause(
+        &self,
+        directory: &dyn Generation,
+        manifest: &Manifest,
+    ) -> Result<Option<Box<dyn Paused>>, IndexError> {
+        self.capabilities().in_place.map_or(Ok(None), |in_place| in_place.pause(directory, manifest))
+    }
+
+    /// Returns the positions of the vectors in the searched file, without the data that only searches need; `None` for
+    /// a family whose positions follow from data in memory.
+    pub(crate) fn rows_alone(
+        &self,
+        directory: &dyn Generation,
+        manifest: &Manifest,
+    ) -> Result<Option<Box<dyn rows::Rows>>, IndexError> {
+        self.capabilities().rows.map(|rows| rows.rows_alone(directory, manifest)).transpose()
+    }
 }

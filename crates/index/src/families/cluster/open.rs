@@ -12,6 +12,8 @@ use super::shorter;
 use super::verify;
 use crate::calibrate::reach::Reach;
 use crate::error::IndexError;
+use crate::family::StoredCapabilities;
+use crate::family::capabilities::{ArrivingFiles, RowsAlone, SingleVectorReads, StoredForCard};
 use crate::family::pages::{PAGES_AT_ONCE, Pages, Reading, walk};
 use crate::family::rows::{PagesAlone, Rows};
 use crate::family::{
@@ -54,6 +56,16 @@ impl StoredCluster {
 }
 
 impl Stored for StoredCluster {
+    fn capabilities(&self) -> StoredCapabilities<'_> {
+        StoredCapabilities {
+            card: Some(self),
+            arrival: Some(self),
+            single_vectors: Some(self),
+            rows: Some(self),
+            ..StoredCapabilities::default()
+        }
+    }
+
     fn knobs(&self) -> &'static [Knob] {
         &[Knob::SearchList, Knob::Probes]
     }
@@ -91,35 +103,8 @@ impl Stored for StoredCluster {
         }
     }
 
-    fn codes_may_arrive(&self) -> bool {
-        true
-    }
-
-    fn check_card(&self, _manifest: &Manifest) -> Result<(), GpuError> {
-        Ok(())
-    }
-
-    /// If not all codes fit, those of the first groups go to the card, and the processor scans the others.
-    fn codes_on_card(&self, card: &dyn Card, whole: bool) -> Option<CodesOnCard> {
-        let (all, unit) = (self.entry.codes.file.bytes, self.entry.group_codes());
-        let free = card.free_bytes() - card.free_bytes() / CARD_MARGIN;
-        let room = free.saturating_sub(on_card::slots_bytes(&self.entry, &self.layout, card));
-        let fit = room / unit.max(1) * unit;
-        // If not even one group fits, allocating it returns the card's error.
-        let bytes = if whole { all } else { fit.max(unit).min(all) };
-        Some(CodesOnCard { bytes, unit, beside: 0 })
-    }
-
-    fn places_bytes(&self) -> u64 {
-        self.entry.places.as_ref().map_or(0, |places| places.bytes)
-    }
-
     fn codes_file(&self) -> Option<&FileEntry> {
         Some(&self.entry.codes.file)
-    }
-
-    fn arriving_files(&self) -> Vec<&FileEntry> {
-        std::iter::once(&self.entry.codes.file).chain(&self.entry.rows).collect()
     }
 
     fn query_bytes(&self, search_list: usize) -> u64 {
@@ -232,16 +217,6 @@ impl Stored for StoredCluster {
         Ok(())
     }
 
-    fn rows_alone(
-        &self,
-        directory: &dyn Generation,
-        manifest: &Manifest,
-    ) -> Result<Option<Box<dyn Rows>>, IndexError> {
-        let set = VectorSet::of(directory, manifest, &self.entry.file)?;
-        let pages = self.entry.groups * self.layout.group_pages() as u32;
-        Ok(Some(Box::new(PagesAlone { layout: self.layout, set, pages })))
-    }
-
     fn describe(
         &self,
         _directory: &dyn Generation,
@@ -249,6 +224,47 @@ impl Stored for StoredCluster {
         _progress: &dyn Progress,
     ) -> Result<Description, IndexError> {
         Ok(inspect::describe(manifest, &self.entry, &self.layout))
+    }
+}
+
+impl StoredForCard for StoredCluster {
+    fn check_card(&self, _manifest: &Manifest) -> Result<(), GpuError> {
+        Ok(())
+    }
+
+    /// If not all codes fit, those of the first groups go to the card, and the processor scans the others.
+    fn codes_on_card(&self, card: &dyn Card, whole: bool) -> Option<CodesOnCard> {
+        let (all, unit) = (self.entry.codes.file.bytes, self.entry.group_codes());
+        let free = card.free_bytes() - card.free_bytes() / CARD_MARGIN;
+        let room = free.saturating_sub(on_card::slots_bytes(&self.entry, &self.layout, card));
+        let fit = room / unit.max(1) * unit;
+        // If not even one group fits, allocating it returns the card's error.
+        let bytes = if whole { all } else { fit.max(unit).min(all) };
+        Some(CodesOnCard { bytes, unit, beside: 0 })
+    }
+}
+
+impl ArrivingFiles for StoredCluster {
+    fn arriving_files(&self) -> Vec<&FileEntry> {
+        std::iter::once(&self.entry.codes.file).chain(&self.entry.rows).collect()
+    }
+}
+
+impl SingleVectorReads for StoredCluster {
+    fn places_bytes(&self) -> u64 {
+        self.entry.places.as_ref().map_or(0, |places| places.bytes)
+    }
+}
+
+impl RowsAlone for StoredCluster {
+    fn rows_alone(
+        &self,
+        directory: &dyn Generation,
+        manifest: &Manifest,
+    ) -> Result<Box<dyn Rows>, IndexError> {
+        let set = VectorSet::of(directory, manifest, &self.entry.file)?;
+        let pages = self.entry.groups * self.layout.group_pages() as u32;
+        Ok(Box::new(PagesAlone { layout: self.layout, set, pages }))
     }
 }
 

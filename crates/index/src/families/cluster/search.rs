@@ -12,9 +12,11 @@ use crate::calibrate::solve::Solved;
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
 use crate::error::IndexError;
+use crate::family::capabilities::{CardSearch, EarlySearch, FilteredSearch, SingleVectors};
 use crate::family::pages::{PageReads, Pages};
 use crate::family::rows::{PageRows, Rows};
 use crate::family::{Arrival, CardUse, Scanned, Searcher};
+use crate::family::{OpenCapabilities, Opened, QueryState, query_state};
 use crate::format::groups::GroupLayout;
 use crate::format::positions::Positions;
 use crate::query::set::VectorSet;
@@ -366,6 +368,12 @@ impl Searcher for Cluster {
         self.pages.compare(&cx, &self.set, hits, query, reads).await
     }
 
+    fn scanned(&self, scratch: &Scratch) -> Option<Scanned> {
+        Some(Scanned { scanned: scratch.navigation.groups.len(), of: self.centroids.groups() })
+    }
+}
+
+impl Opened for Cluster {
     fn effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved> {
         // The effort for a recall should not depend on the number of codes that the budget holds, so absent
         // codes count only if each is a request to a far tier. Codes that are still arriving count as loaded.
@@ -375,40 +383,10 @@ impl Searcher for Cluster {
         self.entry.effort(k, recall, &shape, machine)
     }
 
-    fn early_effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved> {
-        let shape = ClusterShape { absent_share: 1.0, ..self.shape() };
-        self.arriving().then(|| self.entry.effort(k, recall, &shape, machine))?
-    }
-
     fn demand(&self, params: &SearchParams, machine: &Machine<'_>) -> Demand {
         let params = if self.arriving() { params.early() } else { *params };
         let probes = params.probes.min(self.centroids.groups());
         self.shape().demand(probes as f64, params.wanted() as f64, machine)
-    }
-
-    fn among(&self, params: &SearchParams, matches: u32, machine: &Machine<'_>) -> Option<Demand> {
-        // This search needs all codes in memory or on the tier, and the centroids in memory.
-        if self.card.is_some() || self.arriving() || self.centroids.rows().is_none() {
-            return None;
-        }
-        let groups = self.groups_among(params, matches) as f64;
-        let candidates = params.wanted().min(matches as usize);
-        Some(self.shape().demand(groups, candidates as f64, machine))
-    }
-
-    fn read_places(
-        &self,
-        go_on: &dyn Fn() -> Result<(), IndexError>,
-    ) -> Result<Option<Vec<u32>>, IndexError> {
-        self.read_order(go_on)
-    }
-
-    fn places(&self) -> Option<Box<dyn Iterator<Item = (u32, u32)> + '_>> {
-        self.pages.places()
-    }
-
-    fn positions(&self) -> Option<&Positions> {
-        self.positions.as_ref()
     }
 
     fn rows(&self) -> Box<dyn Rows + '_> {
@@ -428,6 +406,27 @@ impl Searcher for Cluster {
         }
     }
 
+    fn capabilities(&self) -> OpenCapabilities<'_> {
+        OpenCapabilities {
+            arrival: Some(self),
+            filter: Some(self),
+            single_vectors: Some(self),
+            card: Some(self),
+            ..OpenCapabilities::default()
+        }
+    }
+
+    fn query_state(self: Arc<Self>) -> Box<dyn QueryState> {
+        query_state(self)
+    }
+}
+
+impl EarlySearch for Cluster {
+    fn early_effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved> {
+        let shape = ClusterShape { absent_share: 1.0, ..self.shape() };
+        self.arriving().then(|| self.entry.effort(k, recall, &shape, machine))?
+    }
+
     fn arrival(&self) -> Option<Arrival> {
         match &self.codes {
             Codes::Loaded { .. } => None,
@@ -439,7 +438,38 @@ impl Searcher for Cluster {
             }
         }
     }
+}
 
+impl FilteredSearch for Cluster {
+    fn among(&self, params: &SearchParams, matches: u32, machine: &Machine<'_>) -> Option<Demand> {
+        // This search needs all codes in memory or on the tier, and the centroids in memory.
+        if self.card.is_some() || self.arriving() || self.centroids.rows().is_none() {
+            return None;
+        }
+        let groups = self.groups_among(params, matches) as f64;
+        let candidates = params.wanted().min(matches as usize);
+        Some(self.shape().demand(groups, candidates as f64, machine))
+    }
+}
+
+impl SingleVectors for Cluster {
+    fn places(&self) -> Option<Box<dyn Iterator<Item = (u32, u32)> + '_>> {
+        self.pages.places()
+    }
+
+    fn read_places(
+        &self,
+        go_on: &dyn Fn() -> Result<(), IndexError>,
+    ) -> Result<Option<Vec<u32>>, IndexError> {
+        self.read_order(go_on)
+    }
+
+    fn positions(&self) -> Option<&Positions> {
+        self.positions.as_ref()
+    }
+}
+
+impl CardSearch for Cluster {
     fn card(&self) -> Option<CardUse> {
         self.card.as_ref().map(|scans| CardUse {
             list: scans.shape().list,
@@ -448,10 +478,6 @@ impl Searcher for Cluster {
             resident_bytes: scans.resident_bytes(),
             counters: scans.counters(),
         })
-    }
-
-    fn scanned(&self, scratch: &Scratch) -> Option<Scanned> {
-        Some(Scanned { scanned: scratch.navigation.groups.len(), of: self.centroids.groups() })
     }
 }
 

@@ -6,6 +6,8 @@ use super::search::{self, Coded, Flat};
 use super::section::FlatEntry;
 use crate::calibrate::reach::Reach;
 use crate::error::IndexError;
+use crate::family::StoredCapabilities;
+use crate::family::capabilities::RowsAlone;
 use crate::family::pages::{PAGES_AT_ONCE, Pages, Reading, walk};
 use crate::family::rows::{PagesAlone, Rows};
 use crate::family::{
@@ -51,6 +53,10 @@ impl StoredFlat {
 }
 
 impl Stored for StoredFlat {
+    fn capabilities(&self) -> StoredCapabilities<'_> {
+        StoredCapabilities { rows: Some(self), ..StoredCapabilities::default() }
+    }
+
     fn knobs(&self) -> &'static [Knob] {
         if self.entry.codes.is_some() { &[Knob::SearchList] } else { &[] }
     }
@@ -130,16 +136,6 @@ impl Stored for StoredFlat {
         Ok(())
     }
 
-    fn rows_alone(
-        &self,
-        directory: &dyn Generation,
-        manifest: &Manifest,
-    ) -> Result<Option<Box<dyn Rows>>, IndexError> {
-        let set = VectorSet::of(directory, manifest, &self.entry.file)?;
-        let pages = self.entry.reads * self.layout.group_pages() as u32;
-        Ok(Some(Box::new(PagesAlone { layout: self.layout, set, pages })))
-    }
-
     fn describe(
         &self,
         _directory: &dyn Generation,
@@ -147,6 +143,18 @@ impl Stored for StoredFlat {
         _progress: &dyn Progress,
     ) -> Result<Description, IndexError> {
         Ok(inspect::describe(manifest, &self.entry, &self.layout))
+    }
+}
+
+impl RowsAlone for StoredFlat {
+    fn rows_alone(
+        &self,
+        directory: &dyn Generation,
+        manifest: &Manifest,
+    ) -> Result<Box<dyn Rows>, IndexError> {
+        let set = VectorSet::of(directory, manifest, &self.entry.file)?;
+        let pages = self.entry.reads * self.layout.group_pages() as u32;
+        Ok(Box::new(PagesAlone { layout: self.layout, set, pages }))
     }
 }
 

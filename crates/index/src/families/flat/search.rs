@@ -8,8 +8,10 @@ use crate::calibrate::solve::Solved;
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
 use crate::error::IndexError;
+use crate::family::capabilities::FilteredSearch;
 use crate::family::pages::{PageReads, Pages};
 use crate::family::rows::{PageRows, Rows};
+use crate::family::{OpenCapabilities, Opened, QueryState, query_state};
 use crate::family::{Scanned, Searcher};
 use crate::format::stored::StoredEntry;
 use crate::query::codes::{CodedQuery, VectorCodes, query_bytes};
@@ -19,6 +21,7 @@ use crate::query::within::{Stages, keep_of};
 use crate::query::{Phase, SearchParams};
 use bathyal_kernels::{Metric, Neighbor};
 use bathyal_tier::{Cx, Span};
+use std::sync::Arc;
 
 /// Bytes that a scan requests ahead of the comparison: several reads hide a device's latency.
 const AHEAD_BYTES: usize = 1 << 20;
@@ -254,6 +257,12 @@ impl Searcher for Flat {
         scan(&cx, self, scratch).await
     }
 
+    fn scanned(&self, _: &Scratch) -> Option<Scanned> {
+        None
+    }
+}
+
+impl Opened for Flat {
     fn effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved> {
         let (shape, device) = (self.shape(), machine.device());
         let scan = shape.scan(machine).price_ns(&device);
@@ -271,18 +280,6 @@ impl Searcher for Flat {
         }
     }
 
-    fn among(&self, params: &SearchParams, matches: u32, machine: &Machine<'_>) -> Option<Demand> {
-        if self.scans(params) {
-            return Some(self.shape().scan(machine));
-        }
-        // Codes are scanned in chunks, and a chunk without a vector of the set is skipped.
-        let chunks = f64::from(self.set.vectors).max(1.0) / CODES_AT_ONCE as f64;
-        let share = (f64::from(matches) / chunks).min(1.0);
-        let shape = self.shape();
-        let shape = FlatShape { codes: shape.codes * share, ..shape };
-        Some(shape.candidates(params.wanted() as f64, machine))
-    }
-
     /// Returns all rows: a scan reads every page for any query.
     fn rows(&self) -> Box<dyn Rows + '_> {
         let (layout, set) = (&self.pages.layout, &self.set);
@@ -294,7 +291,25 @@ impl Searcher for Flat {
         out.resize(self.set.dim * wanted.min(1), 1.0);
     }
 
-    fn scanned(&self, _: &Scratch) -> Option<Scanned> {
-        None
+    fn capabilities(&self) -> OpenCapabilities<'_> {
+        OpenCapabilities { filter: Some(self), ..OpenCapabilities::default() }
+    }
+
+    fn query_state(self: Arc<Self>) -> Box<dyn QueryState> {
+        query_state(self)
+    }
+}
+
+impl FilteredSearch for Flat {
+    fn among(&self, params: &SearchParams, matches: u32, machine: &Machine<'_>) -> Option<Demand> {
+        if self.scans(params) {
+            return Some(self.shape().scan(machine));
+        }
+        // Codes are scanned in chunks, and a chunk without a vector of the set is skipped.
+        let chunks = f64::from(self.set.vectors).max(1.0) / CODES_AT_ONCE as f64;
+        let share = (f64::from(matches) / chunks).min(1.0);
+        let shape = self.shape();
+        let shape = FlatShape { codes: shape.codes * share, ..shape };
+        Some(shape.candidates(params.wanted() as f64, machine))
     }
 }

@@ -7,6 +7,8 @@ use super::section::GraphEntry;
 use super::{inspect, on_card, verify};
 use crate::calibrate::reach::Reach;
 use crate::error::IndexError;
+use crate::family::StoredCapabilities;
+use crate::family::capabilities::{RowsAlone, StoredForCard};
 use crate::family::rows::Rows;
 use crate::family::{
     Buffers, CodesOnCard, Description, Knob, Loading, MemorySplit, Needs, Opened, Place, Stored,
@@ -45,19 +47,12 @@ impl StoredGraph {
 }
 
 impl Stored for StoredGraph {
+    fn capabilities(&self) -> StoredCapabilities<'_> {
+        StoredCapabilities { card: Some(self), rows: Some(self), ..StoredCapabilities::default() }
+    }
+
     fn knobs(&self) -> &'static [Knob] {
         &[Knob::SearchList, Knob::BeamWidth, Knob::Mode]
-    }
-
-    fn check_card(&self, _manifest: &Manifest) -> Result<(), GpuError> {
-        on_card::check(&self.entry)
-    }
-
-    /// All codes go to the card, because links lead to any vector.
-    fn codes_on_card(&self, _card: &dyn Card, _whole: bool) -> Option<CodesOnCard> {
-        let unit = u64::from(self.entry.codes.code_bytes);
-        let beside = on_card::kept_code_count(&self.layout, self.vectors) * unit;
-        Some(CodesOnCard { bytes: self.entry.codes.file.bytes, unit, beside })
     }
 
     fn buffers(&self) -> Buffers {
@@ -122,14 +117,6 @@ impl Stored for StoredGraph {
         verify::verify(verifying, &self.entry, report)
     }
 
-    fn rows_alone(
-        &self,
-        directory: &dyn Generation,
-        manifest: &Manifest,
-    ) -> Result<Option<Box<dyn Rows>>, IndexError> {
-        Ok(Some(Box::new(load_without_codes(directory, manifest, self.entry.clone())?)))
-    }
-
     fn describe(
         &self,
         directory: &dyn Generation,
@@ -137,6 +124,29 @@ impl Stored for StoredGraph {
         progress: &dyn Progress,
     ) -> Result<Description, IndexError> {
         inspect::describe(directory, manifest, &self.entry, progress)
+    }
+}
+
+impl StoredForCard for StoredGraph {
+    fn check_card(&self, _manifest: &Manifest) -> Result<(), GpuError> {
+        on_card::check(&self.entry)
+    }
+
+    /// All codes go to the card, because links lead to any vector.
+    fn codes_on_card(&self, _card: &dyn Card, _whole: bool) -> Option<CodesOnCard> {
+        let unit = u64::from(self.entry.codes.code_bytes);
+        let beside = on_card::kept_code_count(&self.layout, self.vectors) * unit;
+        Some(CodesOnCard { bytes: self.entry.codes.file.bytes, unit, beside })
+    }
+}
+
+impl RowsAlone for StoredGraph {
+    fn rows_alone(
+        &self,
+        directory: &dyn Generation,
+        manifest: &Manifest,
+    ) -> Result<Box<dyn Rows>, IndexError> {
+        Ok(Box::new(load_without_codes(directory, manifest, self.entry.clone())?))
     }
 }
 

@@ -13,8 +13,10 @@ use crate::calibrate::solve::Solved;
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
 use crate::error::IndexError;
+use crate::family::capabilities::{CardSearch, FilteredSearch};
 use crate::family::rows::Rows;
 use crate::family::{CardUse, Scanned, Searcher};
+use crate::family::{OpenCapabilities, Opened, QueryState, query_state};
 use crate::format::csr::CsrLayout;
 use crate::format::offsets::Offsets;
 use crate::format::pages::PageLayout;
@@ -26,6 +28,7 @@ use crate::query::{Phase, SearchMode, SearchParams, spread};
 use bathyal_kernels::quantize::{CodeQuery, Codec};
 use bathyal_kernels::{CandidateList, Neighbor};
 use bathyal_tier::{Cx, Span};
+use std::sync::Arc;
 
 /// An open graph, as searches use it.
 pub(crate) struct Graph {
@@ -390,6 +393,12 @@ impl Searcher for Graph {
         }
     }
 
+    fn scanned(&self, _: &Scratch) -> Option<Scanned> {
+        None
+    }
+}
+
+impl Opened for Graph {
     /// The length of the candidate list is the only effort. The shortest list is the cheapest on every
     /// machine.
     fn effort(&self, k: usize, recall: f32, _machine: &Machine<'_>) -> Option<Solved> {
@@ -399,13 +408,6 @@ impl Searcher for Graph {
     fn demand(&self, params: &SearchParams, machine: &Machine<'_>) -> Demand {
         let candidates = params.wanted().min(self.set.vectors.max(1) as usize);
         self.shape().demand(candidates as f64, params.beam_width as f64, machine)
-    }
-
-    fn among(&self, params: &SearchParams, matches: u32, machine: &Machine<'_>) -> Option<Demand> {
-        let candidates = params.wanted().min(matches as usize);
-        let share = f64::from(matches) / f64::from(self.set.vectors.max(1));
-        // With a card, the codes are not in memory.
-        self.card.is_none().then(|| self.shape().among(f64::from(matches), share, candidates as f64, machine))
     }
 
     fn rows(&self) -> Box<dyn Rows + '_> {
@@ -422,6 +424,25 @@ impl Searcher for Graph {
         }
     }
 
+    fn capabilities(&self) -> OpenCapabilities<'_> {
+        OpenCapabilities { filter: Some(self), card: Some(self), ..OpenCapabilities::default() }
+    }
+
+    fn query_state(self: Arc<Self>) -> Box<dyn QueryState> {
+        query_state(self)
+    }
+}
+
+impl FilteredSearch for Graph {
+    fn among(&self, params: &SearchParams, matches: u32, machine: &Machine<'_>) -> Option<Demand> {
+        let candidates = params.wanted().min(matches as usize);
+        let share = f64::from(matches) / f64::from(self.set.vectors.max(1));
+        // With a card, the codes are not in memory.
+        self.card.is_none().then(|| self.shape().among(f64::from(matches), share, candidates as f64, machine))
+    }
+}
+
+impl CardSearch for Graph {
     fn card(&self) -> Option<CardUse> {
         self.card.as_ref().map(|card| CardUse {
             list: card.list(),
@@ -430,9 +451,5 @@ impl Searcher for Graph {
             resident_bytes: card.resident_bytes(),
             counters: card.counters(),
         })
-    }
-
-    fn scanned(&self, _: &Scratch) -> Option<Scanned> {
-        None
     }
 }

@@ -8,6 +8,8 @@ use super::{inspect, verify};
 use crate::build::options::FamilyOptions;
 use crate::calibrate::reach::Reach;
 use crate::error::IndexError;
+use crate::family::StoredCapabilities;
+use crate::family::capabilities::{Rebuilds, RowsAlone};
 use crate::family::pages::{PAGES_AT_ONCE, Pages, Reading, read_vectors};
 use crate::family::rows::{PagesAlone, Rows};
 use crate::family::{
@@ -53,6 +55,10 @@ impl StoredLsh {
 }
 
 impl Stored for StoredLsh {
+    fn capabilities(&self) -> StoredCapabilities<'_> {
+        StoredCapabilities { changes: Some(self), rows: Some(self), ..StoredCapabilities::default() }
+    }
+
     fn knobs(&self) -> &'static [Knob] {
         &[Knob::SearchList, Knob::Probes, Knob::MultiProbe, Knob::Ratio]
     }
@@ -102,10 +108,6 @@ impl Stored for StoredLsh {
         entries.saturating_add(params.wanted().saturating_mul(CODES_A_VECTOR))
     }
 
-    fn buckets(&self) -> Option<usize> {
-        Some(self.entry.tables as usize)
-    }
-
     fn reach(&self) -> &[Reach] {
         &self.entry.calibration.reach
     }
@@ -132,27 +134,6 @@ impl Stored for StoredLsh {
         verify::verify(verifying, &self.entry, &self.pages, &self.tables, report)
     }
 
-    fn rebuilding(&self) -> Option<FamilyOptions> {
-        let LshEntry { tables, hashes, block_bytes, ref codes, .. } = self.entry;
-        let code_kind = codes.kind.parse().ok();
-        Some(LshOptions { tables, hashes, block_bytes, code_bytes: Some(codes.code_bytes), code_kind }.into())
-    }
-
-    fn vectors(&self, object: &dyn Object, each: &mut EachVector<'_>) -> Result<(), IndexError> {
-        let pages = self.entry.pages(&self.pages, self.vectors);
-        read_vectors(object, &self.pages, pages, each)
-    }
-
-    fn rows_alone(
-        &self,
-        directory: &dyn Generation,
-        manifest: &Manifest,
-    ) -> Result<Option<Box<dyn Rows>>, IndexError> {
-        let set = VectorSet::of(directory, manifest, &self.entry.file)?;
-        let pages = self.entry.pages(&self.pages, self.vectors) as u32;
-        Ok(Some(Box::new(PagesAlone { layout: self.pages, set, pages })))
-    }
-
     fn describe(
         &self,
         _directory: &dyn Generation,
@@ -160,6 +141,35 @@ impl Stored for StoredLsh {
         _progress: &dyn Progress,
     ) -> Result<Description, IndexError> {
         Ok(inspect::describe(manifest, &self.entry, &self.pages, &self.tables))
+    }
+}
+
+impl Rebuilds for StoredLsh {
+    fn buckets(&self) -> usize {
+        self.entry.tables as usize
+    }
+
+    fn rebuilding(&self) -> FamilyOptions {
+        let LshEntry { tables, hashes, block_bytes, ref codes, .. } = self.entry;
+        let code_kind = codes.kind.parse().ok();
+        LshOptions { tables, hashes, block_bytes, code_bytes: Some(codes.code_bytes), code_kind }.into()
+    }
+
+    fn vectors(&self, object: &dyn Object, each: &mut EachVector<'_>) -> Result<(), IndexError> {
+        let pages = self.entry.pages(&self.pages, self.vectors);
+        read_vectors(object, &self.pages, pages, each)
+    }
+}
+
+impl RowsAlone for StoredLsh {
+    fn rows_alone(
+        &self,
+        directory: &dyn Generation,
+        manifest: &Manifest,
+    ) -> Result<Box<dyn Rows>, IndexError> {
+        let set = VectorSet::of(directory, manifest, &self.entry.file)?;
+        let pages = self.entry.pages(&self.pages, self.vectors) as u32;
+        Ok(Box::new(PagesAlone { layout: self.pages, set, pages }))
     }
 }
 

@@ -10,8 +10,10 @@ use crate::calibrate::solve::{Solved, Target};
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
 use crate::error::IndexError;
+use crate::family::capabilities::{FilteredSearch, InsertBuckets, RatioTargets};
 use crate::family::pages::{PageReads, Pages};
 use crate::family::rows::{PageRows, Rows};
+use crate::family::{OpenCapabilities, Opened, QueryState, query_state};
 use crate::family::{Scanned, Searcher};
 use crate::format::tables::TableLayout;
 use crate::partition::intake::Intake;
@@ -26,6 +28,7 @@ use bathyal_kernels::lsh::{CompoundHashes, HashScratch};
 use bathyal_kernels::quantize::{CodeQuery, Codec};
 use bathyal_store::Object;
 use bathyal_tier::{Cx, Span};
+use std::sync::Arc;
 
 /// Bytes of a run that one read fetches: a device takes little longer for them than for one block.
 pub(super) const RUN_BYTES: usize = 16 << 10;
@@ -394,12 +397,14 @@ impl Searcher for Lsh {
         self.pages.compare(&cx, &self.set, &candidates.hits, query, reads).await
     }
 
+    fn scanned(&self, _: &Scratch) -> Option<Scanned> {
+        None
+    }
+}
+
+impl Opened for Lsh {
     fn effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved> {
         self.effort_to(k, Target::Recall(recall), machine)
-    }
-
-    fn effort_for_ratio(&self, k: usize, ratio: f32, machine: &Machine<'_>) -> Option<Solved> {
-        self.effort_to(k, Target::Ratio(ratio), machine)
     }
 
     fn demand(&self, params: &SearchParams, machine: &Machine<'_>) -> Demand {
@@ -407,10 +412,6 @@ impl Searcher for Lsh {
         // An additional bucket is read and scored like a table's own, but takes no hashing.
         let shape = LshShape { tables: shape.tables * (1.0 + params.multi_probe as f64), ..shape };
         shape.demand(params.probes as f64, params.wanted() as f64, machine)
-    }
-
-    fn among(&self, params: &SearchParams, matches: u32, machine: &Machine<'_>) -> Option<Demand> {
-        Some(self.shape().among(f64::from(matches), params.wanted() as f64, machine))
     }
 
     fn rows(&self) -> Box<dyn Rows + '_> {
@@ -428,11 +429,34 @@ impl Searcher for Lsh {
         }
     }
 
-    fn scanned(&self, _: &Scratch) -> Option<Scanned> {
-        None
+    fn capabilities(&self) -> OpenCapabilities<'_> {
+        OpenCapabilities {
+            ratio: Some(self),
+            filter: Some(self),
+            inserts: Some(self),
+            ..OpenCapabilities::default()
+        }
     }
 
-    fn place(&self, rows: &[u8]) -> Option<Vec<Placed>> {
+    fn query_state(self: Arc<Self>) -> Box<dyn QueryState> {
+        query_state(self)
+    }
+}
+
+impl RatioTargets for Lsh {
+    fn effort_for_ratio(&self, k: usize, ratio: f32, machine: &Machine<'_>) -> Option<Solved> {
+        self.effort_to(k, Target::Ratio(ratio), machine)
+    }
+}
+
+impl FilteredSearch for Lsh {
+    fn among(&self, params: &SearchParams, matches: u32, machine: &Machine<'_>) -> Option<Demand> {
+        Some(self.shape().among(f64::from(matches), params.wanted() as f64, machine))
+    }
+}
+
+impl InsertBuckets for Lsh {
+    fn place(&self, rows: &[u8]) -> Vec<Placed> {
         let (dim, tables) = (self.functions.dim(), self.functions.tables());
         let VectorSet { form, metric, dim: components, .. } = self.set;
         let element = form.inserted();
@@ -454,6 +478,6 @@ impl Searcher for Lsh {
                 );
             }
         }
-        Some(placed)
+        placed
     }
 }

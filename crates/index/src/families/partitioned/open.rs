@@ -12,6 +12,8 @@ use super::subindex::{self, META, SubIndex};
 use super::verify;
 use crate::calibrate::reach::Reach;
 use crate::error::IndexError;
+use crate::family::StoredCapabilities;
+use crate::family::capabilities::{ChangedInPlace, SharedReads};
 use crate::family::{
     Buffers, Description, Knob, Loading, MemorySplit, Needs, Opened, Paused, Place as PageTier, Stored,
     VerifyReport, Verifying,
@@ -64,12 +66,8 @@ impl StoredPartitions {
 }
 
 impl Stored for StoredPartitions {
-    fn keeps(&self) -> bool {
-        true
-    }
-
-    fn together(&self) -> Option<usize> {
-        Some(TOGETHER)
+    fn capabilities(&self) -> StoredCapabilities<'_> {
+        StoredCapabilities { read_cache: Some(self), in_place: Some(self), ..StoredCapabilities::default() }
     }
 
     fn knobs(&self) -> &'static [Knob] {
@@ -146,18 +144,6 @@ impl Stored for StoredPartitions {
         }
     }
 
-    fn pause(
-        &self,
-        directory: &dyn Generation,
-        manifest: &Manifest,
-    ) -> Result<Option<Box<dyn Paused>>, IndexError> {
-        if self.entry.growth.is_none() {
-            return Ok(None);
-        }
-        let partitions = open(directory, manifest, &self.entry, true)?;
-        partitions.growth.map_or(Ok(None), |growth| inserts::pause(growth, partitions.set.file))
-    }
-
     fn describe(
         &self,
         directory: &dyn Generation,
@@ -172,6 +158,26 @@ impl Stored for StoredPartitions {
             inserts::counts(object.as_ref(), &layout)
         });
         Ok(inspect::describe(manifest, &self.entry, counts.transpose()?))
+    }
+}
+
+impl SharedReads for StoredPartitions {
+    fn together(&self) -> usize {
+        TOGETHER
+    }
+}
+
+impl ChangedInPlace for StoredPartitions {
+    fn pause(
+        &self,
+        directory: &dyn Generation,
+        manifest: &Manifest,
+    ) -> Result<Option<Box<dyn Paused>>, IndexError> {
+        if self.entry.growth.is_none() {
+            return Ok(None);
+        }
+        let partitions = open(directory, manifest, &self.entry, true)?;
+        partitions.growth.map_or(Ok(None), |growth| inserts::pause(growth, partitions.set.file))
     }
 }
 

@@ -15,8 +15,10 @@ use crate::cost::Machine;
 use crate::cost::demand::Demand;
 use crate::error::IndexError;
 use crate::families::graph::walk::Walk;
+use crate::family::capabilities::ReadCache;
 use crate::family::rows::Rows;
 use crate::family::{InPlace, Scanned, Searcher};
+use crate::family::{OpenCapabilities, Opened, QueryState, query_state};
 use crate::format::identity::Identity;
 use crate::format::stored::StoredEntry;
 use crate::query::set::VectorSet;
@@ -416,6 +418,12 @@ impl Searcher for Partitions {
         }
     }
 
+    fn scanned(&self, scratch: &Scratch) -> Option<Scanned> {
+        Some(Scanned { scanned: scratch.searched.len(), of: self.table.count() })
+    }
+}
+
+impl Opened for Partitions {
     fn effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved> {
         let (shape, device) = (self.shape(), machine.device());
         let price = |probes: f64, list: f64| shape.demand(probes, list, machine).price_ns(&device);
@@ -445,18 +453,24 @@ impl Searcher for Partitions {
         }
     }
 
-    fn in_place(&self) -> Option<&dyn InPlace> {
-        self.growth.as_ref().map(|_| self as &dyn InPlace)
+    fn capabilities(&self) -> OpenCapabilities<'_> {
+        OpenCapabilities {
+            in_place: self.growth.as_ref().map(|_| self as &dyn InPlace),
+            read_cache: Some(self),
+            ..OpenCapabilities::default()
+        }
     }
 
+    fn query_state(self: Arc<Self>) -> Box<dyn QueryState> {
+        query_state(self)
+    }
+}
+
+impl ReadCache for Partitions {
     fn kept(&self) -> Option<CacheCounters> {
         match &self.source {
             SubIndexSource::Cached(cache) => Some(cache.counters()),
             SubIndexSource::InPlace(_) => None,
         }
-    }
-
-    fn scanned(&self, scratch: &Scratch) -> Option<Scanned> {
-        Some(Scanned { scanned: scratch.searched.len(), of: self.table.count() })
     }
 }

@@ -10,6 +10,7 @@ use super::{inspect, verify};
 use crate::calibrate::reach::Reach;
 use crate::cost::device::Device;
 use crate::error::IndexError;
+use crate::family::StoredCapabilities;
 use crate::family::{
     Buffers, Description, Knob, Loading, MemorySplit, Needs, Opened, Place, Stored, VerifyReport, Verifying,
 };
@@ -83,6 +84,10 @@ impl StoredLists {
 }
 
 impl Stored for StoredLists {
+    fn capabilities(&self) -> StoredCapabilities<'_> {
+        StoredCapabilities::default()
+    }
+
     fn knobs(&self) -> &'static [Knob] {
         &[Knob::SearchList, Knob::Probes, Knob::Prune, Knob::Mode]
     }

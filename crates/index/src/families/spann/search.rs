@@ -15,6 +15,7 @@ use crate::cost::Machine;
 use crate::cost::demand::Demand;
 use crate::error::IndexError;
 use crate::family::rows::Rows;
+use crate::family::{OpenCapabilities, Opened, QueryState, query_state};
 use crate::family::{Scanned, Searcher};
 use crate::format::identity::Identity;
 use crate::format::postings::{BLOCK_BYTES, PackedIds, PostingLayout, Postings, check_blocks};
@@ -25,6 +26,7 @@ use crate::query::visited::VisitedSet;
 use crate::query::{Counter, Phase, SearchMode, SearchParams, spread};
 use bathyal_tier::{Cx, Span};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Lists that are read again with more of them, where so few held fewer than `k` vectors.
 const MORE_LISTS: usize = 4;
@@ -448,6 +450,12 @@ impl Searcher for Lists {
         }
     }
 
+    fn scanned(&self, scratch: &Scratch) -> Option<Scanned> {
+        Some(Scanned { scanned: scratch.query.stats.own[LISTS] as usize, of: self.postings.lists() })
+    }
+}
+
+impl Opened for Lists {
     fn effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved> {
         let (shape, device, coded) = (self.shape(), machine.device(), self.codes.is_some());
         let curves = &self.entry.calibration.curves;
@@ -475,7 +483,11 @@ impl Searcher for Lists {
         }
     }
 
-    fn scanned(&self, scratch: &Scratch) -> Option<Scanned> {
-        Some(Scanned { scanned: scratch.query.stats.own[LISTS] as usize, of: self.postings.lists() })
+    fn capabilities(&self) -> OpenCapabilities<'_> {
+        OpenCapabilities::default()
+    }
+
+    fn query_state(self: Arc<Self>) -> Box<dyn QueryState> {
+        query_state(self)
     }
 }
