@@ -1,11 +1,12 @@
-//! What a query asks of processor and device, whatever the index, and which of them decides how fast it is
-//! (second-tier-memory, sections 3 and 5): queries that wait let others compute, so the slower of both.
+//! The demand of a query on processor and device, for any index, and the speed that follows
+//! (second-tier-memory, sections 3 and 5). While queries wait, others compute, so the slower of the two
+//! limits the speed.
 
 use super::device::Device;
 use bathyal_tier::TierProfile;
 use serde::{Deserialize, Serialize};
 
-/// What one query asks for. Means over a set of queries.
+/// The demand of one query: means over a set of queries.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Demand {
     /// Dependent rounds of reads.
@@ -14,22 +15,22 @@ pub struct Demand {
     pub reads: f64,
     /// Bytes that the device moves: whole granules.
     pub moved_bytes: f64,
-    /// Processor time in nanoseconds of one thread, measured where reads take no time.
+    /// Processor time in nanoseconds of one thread, measured with reads that take no time.
     pub compute_ns: f64,
 }
 
-/// How queries are run.
+/// The execution of queries on threads.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Execution {
     /// Threads that search.
     pub threads: u32,
-    /// Queries interleaved on each; 1 is the synchronous search, which waits for every hop.
+    /// Queries interleaved on each thread; 1 is the synchronous search, which waits for every hop.
     pub in_flight: u32,
     /// Processor time of submitting one read, in nanoseconds; 0 where reads are loads.
     pub issue_ns: f64,
 }
 
-/// What keeps a search from being faster.
+/// The limit of a search's speed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bound {
@@ -44,7 +45,7 @@ pub enum Bound {
 }
 
 impl Bound {
-    /// Its name: "compute", "bandwidth", "iops" or "latency".
+    /// Returns its name: "compute", "bandwidth", "iops" or "latency".
     pub fn name(self) -> &'static str {
         match self {
             Bound::Compute => "compute",
@@ -55,37 +56,39 @@ impl Bound {
     }
 }
 
-/// What a search will do. Queries a second; infinite where nothing bounds it (a profile says 0 for "not measured").
+/// The prediction for a search, in queries per second; infinite without a limit (0 in a profile means "not
+/// measured").
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Prediction {
     /// The least of all bounds.
     pub qps: f64,
     /// Mean nanoseconds from the start of a query to its answer, by Little's law.
     pub latency_ns: f64,
-    /// Which bound holds.
+    /// The limit that determines `qps`.
     pub bound: Bound,
-    /// Were every read free of waiting.
+    /// Queries per second of the processor alone, without any waiting.
     pub compute_qps: f64,
-    /// Equations 1 and 3: bandwidth / bytes of a query, whole granules counted.
+    /// Equations 1 and 3: bandwidth / bytes of a query, in whole granules.
     pub bandwidth_qps: f64,
     /// Equation 2: IOPS / reads.
     pub iops_qps: f64,
-    /// Little's law: queries in flight / time that one takes alone.
+    /// Little's law: queries in flight / time of a lone query.
     pub latency_qps: f64,
 }
 
-/// `amount / demand`, without bound where there is no demand or the amount is not known.
+/// Returns `amount / demand`, or infinity if there is no demand or the amount is not known.
 pub(crate) fn rate(amount: f64, demand: f64) -> f64 {
     if amount > 0.0 && demand > 0.0 { amount / demand } else { f64::INFINITY }
 }
 
-/// Nanoseconds that `amount` takes at `a_second`; none where the rate is not known.
-pub(crate) fn nanoseconds(amount: f64, a_second: f64) -> f64 {
-    if a_second > 0.0 { amount.max(0.0) * 1e9 / a_second } else { 0.0 }
+/// Returns the nanoseconds of `amount` at the rate `per_second`, or 0 if the rate is not known.
+pub(crate) fn nanoseconds(amount: f64, per_second: f64) -> f64 {
+    if per_second > 0.0 { amount.max(0.0) * 1e9 / per_second } else { 0.0 }
 }
 
-/// Bytes that a device moves for a read of `bytes` bytes that begins at any multiple of `step` bytes, in the mean:
-/// `1 + (bytes - s) / granularity` granules, where `s` is the greatest common divisor of step and granularity.
+/// Returns the mean number of bytes that a device moves for a read of `bytes` bytes that begins at a random
+/// multiple of `step` bytes: `1 + (bytes - s) / granularity` granules, where `s` is the greatest common
+/// divisor of step and granularity.
 pub fn moved_bytes(bytes: f64, step: u32, granularity: u32) -> f64 {
     let granularity = granularity.max(1);
     let (mut start, mut rest) = (granularity, step.max(1));
@@ -96,7 +99,7 @@ pub fn moved_bytes(bytes: f64, step: u32, granularity: u32) -> f64 {
 }
 
 impl Demand {
-    /// Predicts a search of queries that ask for this each, on `device`, run as `execution` says.
+    /// Predicts a search by queries with this demand on `device`.
     pub fn on(&self, device: &TierProfile, execution: &Execution) -> Prediction {
         let threads = f64::from(execution.threads.max(1));
         let width = f64::from(execution.in_flight.max(1));
@@ -118,11 +121,13 @@ impl Demand {
         Prediction { qps, latency_ns, bound, compute_qps, bandwidth_qps, iops_qps, latency_qps }
     }
 
-    /// Nanoseconds that a query takes of processor and device, one after the other: what efforts are compared by.
+    /// Returns the price by which efforts are compared: the nanoseconds of processor and device for a query,
+    /// one after the other.
     ///
-    /// A sum, not the slower of both as in [`Demand::on`]: there whatever is not the bottleneck is free, so that a recall would
-    /// be bought with scans without number under a slow disk. It knows neither threads nor queries in flight, so that
-    /// the answers to a recall do not depend on them. It never falls as the device gets worse.
+    /// It is a sum, not the slower of the two as in [`Demand::on`]: there, work outside the bottleneck is
+    /// free, so that on a slow disk any number of scans would be spent to save a read. It does not depend on
+    /// threads or queries in flight, so that the answers to a recall do not, either. It never falls as the
+    /// device gets worse.
     pub fn price_ns(&self, device: &Device) -> f64 {
         self.compute_ns.max(0.0)
             + self.reads.max(0.0) * (device.issue_ns + device.read_ns)
@@ -130,27 +135,29 @@ impl Demand {
             + self.rounds.max(0.0) * device.latency_ns
     }
 
-    /// Nanoseconds from start to answer of a query that has processor and device for itself: a latency for each round, and the
-    /// longer of the bytes' transfer and the requests' acceptance (equation 1 of cloud-native-vector-search).
+    /// Returns the nanoseconds from start to answer of a query without others on processor and device: its
+    /// computation, a latency for each round, and the longer of the transfer of its bytes and the service of
+    /// its requests (equation 1 of cloud-native-vector-search).
     pub fn alone_ns(&self, device: &Device) -> f64 {
         let serving = (self.reads.max(0.0) * device.read_ns).max(self.moved_bytes.max(0.0) * device.byte_ns);
         let computing = self.compute_ns.max(0.0) + self.reads.max(0.0) * device.issue_ns;
         computing + self.rounds.max(0.0) * device.latency_ns + serving
     }
 
-    /// Queries to interleave on a thread so that none of them waits for the device longer than it must (Little's law): while
-    /// one waits, each of the others keeps the processor busy for a round, or the device, whichever takes longer.
+    /// Returns the queries to interleave on a thread so that their work hides the latency (Little's law):
+    /// while one query waits, each of the others keeps the processor busy for a round, or the device,
+    /// whichever takes longer.
     pub fn in_flight_to_hide(&self, device: &Device) -> usize {
         let rounds = self.rounds.max(1.0);
         let computing = (self.compute_ns.max(0.0) + self.reads.max(0.0) * device.issue_ns) / rounds;
         let serving =
             (self.reads.max(0.0) * device.read_ns).max(self.moved_bytes.max(0.0) * device.byte_ns) / rounds;
-        // Beyond any number that anybody would use, and converted without loss.
+        // The limit is beyond any useful number, and is converted without loss.
         ((device.latency_ns / computing.max(serving).max(1.0)).ceil().min(1e6) + 1.0) as usize
     }
 
-    /// Nanoseconds that a query alone waits for the device: each round for a latency, and for the transfer of its
-    /// bytes.
+    /// Returns the nanoseconds that a lone query waits for the device: a latency for each round, and the
+    /// transfer of its bytes.
     fn waiting_ns(&self, device: &TierProfile) -> f64 {
         self.rounds.max(0.0) * device.latency_ns as f64
             + nanoseconds(self.moved_bytes, device.bandwidth_bytes_per_s)
@@ -162,7 +169,7 @@ pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A device that is described by these numbers.
+    /// Returns the profile of an addressable device with these numbers.
     pub(crate) fn device(latency_ns: u64, gigabytes: f64, granularity: u32, iops: f64) -> TierProfile {
         TierProfile {
             kind: "device".into(),
@@ -179,14 +186,14 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_queries_that_hide_a_latency() {
+    fn queries_in_flight_hide_the_latency() {
         let graph = Demand { rounds: 20.0, reads: 80.0, moved_bytes: 80.0 * 256.0, compute_ns: 56_800.0 };
         // A round computes for 2.84 us and 4 reads of 40 ns: 3 us.
         for (latency_ns, expected) in [(1, 2), (300, 2), (6_001, 4), (75_000, 26), (u64::MAX, 1_000_001)] {
             let device = Device::of(&device(latency_ns, 0.0, 64, 0.0));
             assert_eq!(graph.in_flight_to_hide(&device), expected, "{latency_ns}");
         }
-        // A device that serves 4 reads in 40 us needs no more than 3 queries to be busy for ever.
+        // A device that serves 4 reads in 40 us needs no more than 3 queries to stay busy.
         let busy = Device::of(&device(75_000, 0.0, 64, 100_000.0));
         assert_eq!(graph.in_flight_to_hide(&busy), 3);
         let nothing = Demand { rounds: 0.0, reads: 0.0, moved_bytes: 0.0, compute_ns: 0.0 };
@@ -194,24 +201,24 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn granules_are_counted_over_all_beginnings() {
+    fn moved_bytes_are_the_mean_over_all_offsets() {
         for (bytes, step, granularity) in
             [(128, 128, 64), (128, 128, 256), (100, 100, 64), (5000, 4, 4096), (96, 96, 256)]
         {
             let common = (1..=step).rev().find(|n| step % n == 0 && granularity % n == 0).unwrap();
-            let beginnings: Vec<u32> = (0..granularity).step_by(common as usize).collect();
-            let granules: u32 = beginnings.iter().map(|begin| (begin + bytes).div_ceil(granularity)).sum();
-            let mean = f64::from(granules) / beginnings.len() as f64 * f64::from(granularity);
-            let told = moved_bytes(f64::from(bytes), step, granularity);
-            // Exact for whole steps, as all of these are.
-            assert!((told - mean).abs() < 1e-9, "{bytes} {step} {granularity}: {told} {mean}");
+            let offsets: Vec<u32> = (0..granularity).step_by(common as usize).collect();
+            let granules: u32 = offsets.iter().map(|offset| (offset + bytes).div_ceil(granularity)).sum();
+            let mean = f64::from(granules) / offsets.len() as f64 * f64::from(granularity);
+            let moved = moved_bytes(f64::from(bytes), step, granularity);
+            // The formula is exact for whole steps, as all of these are.
+            assert!((moved - mean).abs() < 1e-9, "{bytes} {step} {granularity}: {moved} {mean}");
         }
         assert_eq!(moved_bytes(1.0, 0, 0), 1.0);
         assert_eq!(moved_bytes(10.0, 64, 64), 64.0);
     }
 
     proptest! {
-        // A latency of 0 is one that is not known, for which that of memory is assumed.
+        // Latencies begin at 1: 0 means that the latency is not known, and that of memory is assumed.
         #[test]
         fn a_worse_device_is_never_faster_and_more_in_flight_never_slower(
             rounds in 1.0..500.0_f64, each in 1.0..16.0_f64, bytes in 64.0..5000.0_f64, compute_ns in 1e3..1e6_f64,
@@ -222,9 +229,10 @@ pub(crate) mod tests {
             let demand = Demand { rounds, reads, moved_bytes: reads * bytes, compute_ns };
             let execution = Execution { threads, in_flight: width, issue_ns };
             let base = device(latency, gigabytes, 64, iops);
-            let told = demand.on(&base, &execution);
-            let least = told.compute_qps.min(told.bandwidth_qps).min(told.iops_qps).min(told.latency_qps);
-            prop_assert_eq!(told.qps, least);
+            let predicted = demand.on(&base, &execution);
+            let least = predicted.compute_qps.min(predicted.bandwidth_qps);
+            let least = least.min(predicted.iops_qps).min(predicted.latency_qps);
+            prop_assert_eq!(predicted.qps, least);
             let worse = [
                 device(latency * 2 + 1, gigabytes, 64, iops),
                 device(latency, gigabytes / 2.0, 64, iops),
@@ -235,14 +243,14 @@ pub(crate) mod tests {
                 prop_assert!(demand.price_ns(&worse_device) >= demand.price_ns(&base_device));
                 prop_assert!(demand.alone_ns(&worse_device) >= demand.alone_ns(&base_device));
                 prop_assert!(demand.alone_ns(&base_device) <= demand.price_ns(&base_device));
-                prop_assert!(demand.on(&worse, &execution).qps <= told.qps * (1.0 + 1e-9));
+                prop_assert!(demand.on(&worse, &execution).qps <= predicted.qps * (1.0 + 1e-9));
             }
             let more = Execution { in_flight: width + 1, ..execution };
-            prop_assert!(demand.on(&base, &more).qps >= told.qps);
+            prop_assert!(demand.on(&base, &more).qps >= predicted.qps);
             let more = Execution { threads: threads + 1, ..execution };
-            prop_assert!(demand.on(&base, &more).qps >= told.qps);
+            prop_assert!(demand.on(&base, &more).qps >= predicted.qps);
             let dearer = Execution { issue_ns: issue_ns + 1.0, ..execution };
-            prop_assert!(demand.on(&base, &dearer).qps <= told.qps);
+            prop_assert!(demand.on(&base, &dearer).qps <= predicted.qps);
         }
 
         #[test]

@@ -1,70 +1,73 @@
-//! What a device takes for a read, from its profile; and what is assumed of one that nobody has measured.
+//! The times of a device for a read, from its profile, and the assumed times of a device that was not
+//! measured.
 
 use bathyal_tier::TierProfile;
 
-/// Nanoseconds of a processor for a read in place that the engine prefetches, suspends for and resumes after: searches of
-/// 10^6 SIFT descriptors in memory that read 100 to 400 vectors alone.
+/// Nanoseconds of a processor for a read in place: the engine prefetches it, suspends the query and resumes
+/// it. From searches of 10^6 SIFT descriptors in memory that read 100 to 400 single vectors.
 const LOAD_ISSUE_NS: f64 = 40.0;
-/// Nanoseconds of a processor to hand a read to a queue of the system and to take it back, where the profile does not say.
+/// Nanoseconds of a processor for submitting a read to a queue of the system and reaping its completion, if
+/// the profile has no value.
 const QUEUE_ISSUE_NS: f64 = 500.0;
-/// Nanoseconds that loads from memory nobody has measured take to arrive.
+/// Assumed nanoseconds of loads from memory.
 const MEMORY_LATENCY_NS: f64 = 100.0;
-/// Bytes a nanosecond that loads of pieces from all over memory bring to one thread, where the profile does not say.
+/// Assumed bytes per nanosecond of one thread for loads from random places in memory.
 const MEMORY_BYTES_A_NS: f64 = 25.6;
-/// A disk that nobody has measured: an NVMe drive of the middle, as clouds attach it. Nanoseconds to the first byte,
+/// Assumed nanoseconds to the first byte of a disk: an average NVMe drive, as clouds attach it.
 const DISK_LATENCY_NS: f64 = 80_000.0;
-/// nanoseconds between two reads when it is busy: with these a page costs what the codes of 53 groups do, by which the
-/// efforts of cluster indexes on disks were found,
+/// Assumed nanoseconds between two reads of such a disk when it is busy. With them, a page costs as much as
+/// the codes of 53 groups, a ratio that was used to find the efforts of cluster indexes on disks.
 const DISK_READ_NS: f64 = 12_000.0;
-/// and bytes a nanosecond.
+/// Assumed bytes per nanosecond of such a disk.
 const DISK_BYTES_A_NS: f64 = 2.5;
 
-/// The memory of another machine that nobody has measured: of a network of 25 Gbit/s, by RDMA or by TCP. Nanoseconds to the first
-/// byte,
+/// Assumed nanoseconds to the first byte of another machine's memory: with a network of 25 Gbit/s, by RDMA or
+/// by TCP.
 const REMOTE_LATENCY_NS: f64 = 10_000.0;
-/// nanoseconds between two reads when it is busy,
+/// Assumed nanoseconds between two reads of such memory when it is busy.
 const REMOTE_READ_NS: f64 = 1_000.0;
-/// and bytes a nanosecond.
+/// Assumed bytes per nanosecond of such memory.
 const REMOTE_BYTES_A_NS: f64 = 3.0;
-/// A device that moves no more at a time is memory.
+/// A device with at most this granularity is memory.
 pub(crate) const LINE_BYTES: u32 = 64;
 
-/// What reads from a device take, in nanoseconds.
+/// The times of reads from a device, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Device {
     /// From a read to its first byte.
     pub latency_ns: f64,
-    /// Of the processor, for a read.
+    /// Processor time of a read.
     pub issue_ns: f64,
-    /// Of the device, for a read, when it is busy.
+    /// Time of a read on a busy device.
     pub read_ns: f64,
-    /// Of the device, for a byte, when it is busy.
+    /// Time of a byte on a busy device.
     pub byte_ns: f64,
 }
 
 impl Device {
-    /// What `profile` says; what it leaves open (0) is assumed: of memory where bytes are read in place, of another machine's where
-    /// lines of it are moved, of a disk else.
+    /// Returns the times of `profile`. For values that it lacks (0), those of memory are assumed if the tier
+    /// is addressable, those of another machine's memory if the granularity is at most a cache line, and
+    /// otherwise those of a disk.
     pub fn of(profile: &TierProfile) -> Device {
-        let known = |value: f64, memory: f64, remote: f64, disk: f64| match value {
+        let or_assumed = |value: f64, memory: f64, remote: f64, disk: f64| match value {
             value if value > 0.0 => value,
             _ if profile.addressable => memory,
             _ if profile.granularity <= LINE_BYTES => remote,
             _ => disk,
         };
-        let each = |rate: f64| if rate > 0.0 { 1e9 / rate } else { 0.0 };
+        let ns_per_unit = |rate: f64| if rate > 0.0 { 1e9 / rate } else { 0.0 };
         Device {
-            latency_ns: known(
+            latency_ns: or_assumed(
                 profile.latency_ns as f64,
                 MEMORY_LATENCY_NS,
                 REMOTE_LATENCY_NS,
                 DISK_LATENCY_NS,
             ),
-            issue_ns: known(profile.issue_ns as f64, LOAD_ISSUE_NS, QUEUE_ISSUE_NS, QUEUE_ISSUE_NS),
-            // Memory takes as many loads as there are bytes to be had.
-            read_ns: known(each(profile.iops), 0.0, REMOTE_READ_NS, DISK_READ_NS),
-            byte_ns: known(
-                each(profile.bandwidth_bytes_per_s),
+            issue_ns: or_assumed(profile.issue_ns as f64, LOAD_ISSUE_NS, QUEUE_ISSUE_NS, QUEUE_ISSUE_NS),
+            // The number of loads from memory is limited only by its bandwidth.
+            read_ns: or_assumed(ns_per_unit(profile.iops), 0.0, REMOTE_READ_NS, DISK_READ_NS),
+            byte_ns: or_assumed(
+                ns_per_unit(profile.bandwidth_bytes_per_s),
                 1.0 / MEMORY_BYTES_A_NS,
                 1.0 / REMOTE_BYTES_A_NS,
                 1.0 / DISK_BYTES_A_NS,
@@ -72,7 +75,8 @@ impl Device {
         }
     }
 
-    /// Bytes whose transfer takes as long as a read more: as many may be read in vain for a read less.
+    /// Returns the bytes whose transfer takes as long as one more read. To save a read, up to so many
+    /// unneeded bytes may be read.
     pub fn bytes_a_read(&self) -> f64 {
         (self.issue_ns + self.read_ns) / self.byte_ns
     }
@@ -84,11 +88,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_measured_is_taken_and_what_is_not_is_assumed() {
+    fn measured_values_are_used_and_missing_ones_are_assumed() {
         let measured = TierProfile { issue_ns: 150, ..device(2_800, 25.0, 64, 1e8) };
-        let told = Device::of(&measured);
-        assert_eq!((told.latency_ns, told.issue_ns, told.read_ns, told.byte_ns), (2800.0, 150.0, 10.0, 0.04));
-        assert_eq!(told.bytes_a_read(), 4000.0);
+        let times = Device::of(&measured);
+        let expected = Device { latency_ns: 2800.0, issue_ns: 150.0, read_ns: 10.0, byte_ns: 0.04 };
+        assert_eq!((times, times.bytes_a_read()), (expected, 4000.0));
         let memory = Device::of(&device(0, 0.0, 64, 0.0));
         assert_eq!((memory.latency_ns, memory.bytes_a_read()), (MEMORY_LATENCY_NS, 1024.0));
         let disk = Device::of(&TierProfile { addressable: false, ..device(0, 0.0, 512, 0.0) });

@@ -1,4 +1,4 @@
-//! The constants of the processor that this runs on, measured in some milliseconds.
+//! Measures the constants of this machine's processor, in some milliseconds.
 
 use super::processor::Processor;
 use bathyal_kernels::quantize::{CodeKind, CodeQuery, Codec, EncodeScratch, GroupScan, SCAN_BLOCK};
@@ -6,78 +6,81 @@ use bathyal_kernels::{Distance, Element, Metric};
 use std::hint::black_box;
 use std::time::Instant;
 
-/// Measurements of each constant, of which the median counts: a busy machine disturbs some of them.
+/// Measurements of ns_per_unit constant. The median is used, since a busy machine disturbs some of them.
 const REPEATS: usize = 9;
-/// Bytes that no cache of a single core holds.
+/// Bytes of memory that is too large for the cache of a core.
 const FAR_BYTES: usize = 16 << 20;
-/// Bytes that the first-level cache holds beside what is compared with them.
+/// Bytes that fit in the first-level cache together with a query.
 const NEAR_BYTES: usize = 16 << 10;
-/// Looks at memory that one measurement takes.
-const LOOKS: usize = 4096;
-/// How far ahead of its use memory is asked for, as searches do.
-const LOOKS_AHEAD: usize = 8;
-/// Dimensions of the vectors and codes that are measured.
+/// Accesses to memory in one measurement.
+const ACCESSES: usize = 4096;
+/// Distance of the prefetch from its use in accesses, as in searches.
+const PREFETCH_DISTANCE: usize = 8;
+/// Dimensions of the vectors and codes of the measurement.
 const DIM: usize = 64;
-/// Bytes of a code of one bit a dimension, with its factors.
+/// Bytes of a code of one bit per dimension, with its factors.
 const CODE_BYTES: usize = 16;
-/// Passes over what lies in the cache that one measurement takes.
+/// Passes over the bytes in the cache in one measurement.
 const PASSES: usize = 64;
-/// What a measurement may differ from the reference by, as a factor: beyond, it says more of who else was computing.
+/// The largest factor between a measurement and the reference: a larger one would be due to other programs on
+/// the machine.
 const MOST_UNLIKE: f64 = 8.0;
 
-/// Measures; what cannot be measured here is as in the reference. The numbers are rounded to a power of the fourth root of 2,
-/// so that those of two measurements are the same, as a rule.
+/// Measures the constants. A constant that cannot be measured is that of the reference. The numbers are
+/// rounded to powers of the fourth root of 2, so that two measurements usually agree.
 pub(super) fn measure() -> Processor {
     let far: Vec<u64> = (0..FAR_BYTES as u64 / 8).collect();
     let reference = Processor::REFERENCE;
-    let like = |measured: Option<f64>, reference: f64| {
+    let plausible = |measured: Option<f64>, reference: f64| {
         let measured = measured.filter(|ns| ns.is_finite()).unwrap_or(reference);
         rounded(measured.clamp(reference / MOST_UNLIKE, reference * MOST_UNLIKE))
     };
     Processor {
-        code_byte_ns: like(code_byte_ns(), reference.code_byte_ns),
-        stream_byte_ns: like(median(|round| stream_byte_ns(&far, round)), reference.stream_byte_ns),
-        vector_byte_ns: like(vector_byte_ns(), reference.vector_byte_ns),
-        access_ns: like(median(|round| access_ns(&far, round)), reference.access_ns),
+        code_byte_ns: plausible(code_byte_ns(), reference.code_byte_ns),
+        stream_byte_ns: plausible(median(|round| stream_byte_ns(&far, round)), reference.stream_byte_ns),
+        vector_byte_ns: plausible(vector_byte_ns(), reference.vector_byte_ns),
+        access_ns: plausible(median(|round| access_ns(&far, round)), reference.access_ns),
     }
 }
 
-/// The power of the fourth root of 2 that is nearest.
+/// Returns the nearest power of the fourth root of 2.
 fn rounded(number: f64) -> f64 {
     ((4.0 * number.log2()).round() / 4.0).exp2()
 }
 
-/// The middle of what several rounds measured.
+/// Returns the median of several measurements.
 fn median(measured: impl FnMut(usize) -> f64) -> Option<f64> {
     let mut all: Vec<f64> = (0..REPEATS).map(measured).collect();
     all.sort_by(f64::total_cmp);
     all.get(REPEATS / 2).copied()
 }
 
-/// Nanoseconds that `work` takes, divided by `amount`.
-fn each(amount: usize, work: impl FnOnce()) -> f64 {
+/// Returns the nanoseconds of `work`, divided by `amount`.
+fn ns_per_unit(amount: usize, work: impl FnOnce()) -> f64 {
     let started = Instant::now();
     work();
     started.elapsed().as_nanos() as f64 / amount.max(1) as f64
 }
 
-/// Another part of memory each round, so that none has been looked at before.
+/// Returns the nanoseconds of a byte of a stream. Each round reads another part of memory, so that no part is
+/// in a cache.
 fn stream_byte_ns(far: &[u64], round: usize) -> f64 {
     let part = far.len() / REPEATS;
     let part = &far[round * part..(round + 1) * part];
-    each(part.len() * 8, || {
+    ns_per_unit(part.len() * 8, || {
         black_box(part.iter().fold(0_u64, |sum, word| sum.wrapping_add(*word)));
     })
 }
 
 fn access_ns(far: &[u64], round: usize) -> f64 {
-    // A walk by a large odd step comes to every place, and to none twice in a round.
-    let place = |look: usize| (look + round * LOOKS).wrapping_mul(0x9e37_79b9_7f4a_7c15) % far.len();
-    each(LOOKS, || {
+    // Steps by a large odd number visit no place twice in a round.
+    let place = |access: usize| (access + round * ACCESSES).wrapping_mul(0x9e37_79b9_7f4a_7c15) % far.len();
+    ns_per_unit(ACCESSES, || {
         let mut sum = 0_u64;
-        for look in 0..LOOKS {
-            bathyal_tier::prefetch((&raw const far[place(look + LOOKS_AHEAD)]).cast(), size_of::<u64>());
-            sum = sum.wrapping_add(far[place(look)]);
+        for access in 0..ACCESSES {
+            let ahead = &raw const far[place(access + PREFETCH_DISTANCE)];
+            bathyal_tier::prefetch(ahead.cast(), size_of::<u64>());
+            sum = sum.wrapping_add(far[place(access)]);
         }
         black_box(sum);
     })
@@ -88,14 +91,14 @@ fn vector_byte_ns() -> Option<f64> {
     let (query, rows) = (vec![0_u8; DIM * 4], vec![0_u8; NEAR_BYTES]);
     let mut out = vec![0.0_f32; NEAR_BYTES / distance.row_bytes()];
     median(|_| {
-        each(PASSES * NEAR_BYTES, || {
+        ns_per_unit(PASSES * NEAR_BYTES, || {
             (0..PASSES).for_each(|_| distance.score_block(black_box(&query), black_box(&rows), &mut out));
         })
     })
 }
 
 fn code_byte_ns() -> Option<f64> {
-    // Numbers without pattern, between -1 and 1.
+    // Pseudo-random numbers between -1 and 1.
     let value = |i: usize| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as f32 / (1 << 23) as f32 - 1.0;
     let vectors: Vec<f32> = (0..4 * SCAN_BLOCK * DIM).map(value).collect();
     let kind = CodeKind::RaBitQ { bits: 1 };
@@ -108,14 +111,14 @@ fn code_byte_ns() -> Option<f64> {
         blocks: &blocks,
         count: 4 * SCAN_BLOCK,
         centroid_distance: 1.0,
-        // Nothing is as near, so that nothing is written.
+        // No estimate is below this threshold, so that no hit is written.
         threshold: f32::NEG_INFINITY,
         first: 0,
         next: &[],
     };
     let mut hits = Vec::new();
     median(|_| {
-        each(PASSES * blocks.len(), || {
+        ns_per_unit(PASSES * blocks.len(), || {
             (0..PASSES).for_each(|_| query.scan_group_before(&codec, black_box(&scan), &mut hits));
         })
     })
@@ -126,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_measured_is_rounded_and_not_far_from_the_reference() {
+    fn measured_constants_are_rounded_and_near_the_reference() {
         let (measured, reference) = (measure(), Processor::REFERENCE);
         let pairs = [
             (measured.code_byte_ns, reference.code_byte_ns),

@@ -1,13 +1,15 @@
-//! What a query time asks of a storage device: the models of e2lsh-on-storage, section 4, as pure functions.
+//! The requirements of a query time on a storage device: the models of e2lsh-on-storage, section 4, as pure
+//! functions.
 //!
-//! A query computes for some time and reads a number of blocks; each read costs the processor `request_ns` and the device `read_ns`. With
-//! synchronous reads `read_ns` is the latency of a read; with asynchronous ones it is the reciprocal of the reads a second that the
-//! device does at the queue depth at hand. Times are nanoseconds a query, rates are a second.
+//! A query computes for some time and reads a number of blocks. Each read costs the processor `request_ns`
+//! and the device `read_ns`. With synchronous reads, `read_ns` is the latency of a read; with asynchronous
+//! ones, it is the reciprocal of the reads per second of the device at the given queue depth. Times are
+//! nanoseconds per query, rates are per second.
 
 /// Nanoseconds of a second.
 const SECOND_NS: f64 = 1e9;
 
-/// What a query asks for, whatever the device: measured in memory.
+/// The work of a query, measured in memory, so that it does not depend on the device.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct QueryWork {
     /// Processor time for hashes and distances (T_compute).
@@ -16,51 +18,52 @@ pub struct QueryWork {
     pub reads: f64,
 }
 
-/// What a read costs.
+/// The cost of a read.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ReadCost {
-    /// Processor time for issuing it (T_request).
+    /// Processor time for issuing the read (T_request).
     pub request_ns: f64,
-    /// The device's time for it (T_read).
+    /// The device's time for the read (T_read).
     pub read_ns: f64,
 }
 
-/// What a device and its interface have to do for a query time.
+/// The requirements of a query time on a device and its interface.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Requirement {
-    /// Random reads a second of the device, at least (1 / T_read).
+    /// The fewest random reads per second of the device (1 / T_read).
     pub reads_per_second: f64,
-    /// Reads a second that a processor core can issue, at least (1 / T_request); infinite where computing alone takes as long as
-    /// the query may.
+    /// The fewest reads per second that a processor core can issue (1 / T_request); infinite if computing
+    /// alone takes as long as the query may take.
     pub requests_per_second: f64,
 }
 
 impl QueryWork {
-    /// The query time with synchronous reads, one after the other: equation 6.
+    /// Returns the query time with synchronous reads, one after the other: equation 6.
     pub fn synchronous_ns(&self, cost: ReadCost) -> f64 {
         self.compute_ns + self.reads * (cost.request_ns + cost.read_ns)
     }
 
-    /// The mean query time with asynchronous reads of many interleaved queries, where computing and reading overlap: equation 7.
+    /// Returns the mean query time with asynchronous reads of many interleaved queries, whose computing and
+    /// reading overlap: equation 7.
     pub fn asynchronous_ns(&self, cost: ReadCost) -> f64 {
         let processor = self.compute_ns + self.reads * cost.request_ns;
         processor.max(self.reads * cost.read_ns)
     }
 
-    /// The most that a synchronous read may take, request and read together, for a query time: equation 8. Below 0 where computing
-    /// alone takes longer.
+    /// Returns the longest time of a synchronous read, request and read together, for a query time: equation
+    /// 8. Negative if computing alone takes longer.
     pub fn longest_synchronous_read_ns(&self, target_ns: f64) -> f64 {
         (target_ns - self.compute_ns) / self.reads
     }
 
-    /// The random reads a second, one at a time, that a query time takes with synchronous reads whose requests cost nothing:
-    /// equation 9. Infinite where no device is fast enough.
+    /// Returns the random reads per second, one at a time, for a query time with synchronous reads whose
+    /// requests cost nothing: equation 9. Infinite if no device is fast enough.
     pub fn synchronous_reads_per_second(&self, target_ns: f64) -> f64 {
         rate(self.reads, target_ns - self.compute_ns)
     }
 
-    /// What asynchronous reads have to reach for a query time: equations 10 and 11; with the time of SRS in memory 12 and 13, with
-    /// that of E2LSH in memory 14 and 15.
+    /// Returns the requirements of a query time with asynchronous reads: equations 10 and 11; with the time
+    /// of SRS in memory, 12 and 13; with that of E2LSH in memory, 14 and 15.
     pub fn requirement(&self, target_ns: f64) -> Requirement {
         Requirement {
             reads_per_second: rate(self.reads, target_ns),
@@ -68,14 +71,15 @@ impl QueryWork {
         }
     }
 
-    /// The requests a second for the speed of the same search in memory, which takes `in_memory_ns` and of that the share
-    /// `stalled` for the larger part of its memory that it waits for: equation 16, where it is a tenth.
+    /// Returns the requests per second for the speed of the same search in memory. That search takes
+    /// `in_memory_ns`, and spends the share `stalled` of it on waiting for memory: equation 16, in which the
+    /// share is a tenth.
     pub fn requests_per_second_as_in_memory(&self, in_memory_ns: f64, stalled: f64) -> f64 {
         rate(self.reads, in_memory_ns * stalled)
     }
 }
 
-/// So many in so long, a second; infinite in no time or less.
+/// Returns the rate of `count` in `time_ns`, per second; infinite if the time is 0 or negative.
 fn rate(count: f64, time_ns: f64) -> f64 {
     if count <= 0.0 {
         return 0.0;
@@ -91,21 +95,21 @@ mod tests {
     const SIFT: QueryWork = QueryWork { compute_ns: 100_000.0, reads: 347.5 };
 
     #[test]
-    fn times_are_sums_and_the_longer_of_two() {
-        // Table 3: io_uring takes about a microsecond a request; a flash drive some 100 us for one read, and a million a second
-        // when asked for many.
+    fn query_times_follow_equations_6_and_7() {
+        // Table 3: io_uring takes about a microsecond per request. A flash drive takes some 100 us for one
+        // read, and serves a million reads per second in parallel.
         let slow = ReadCost { request_ns: 1000.0, read_ns: 100_000.0 };
         let fast = ReadCost { request_ns: 1000.0, read_ns: 1000.0 };
         assert_eq!(SIFT.synchronous_ns(slow), 100_000.0 + 347.5 * 101_000.0);
         assert_eq!(SIFT.asynchronous_ns(slow), 34_750_000.0, "bound by the device");
         assert_eq!(SIFT.asynchronous_ns(fast), 447_500.0, "bound by the processor");
-        // Without a read only computing is left.
+        // Without reads, the time is that of computing.
         let none = QueryWork { reads: 0.0, ..SIFT };
         assert_eq!((none.synchronous_ns(slow), none.asynchronous_ns(slow)), (1e5, 1e5));
     }
 
     #[test]
-    fn requirements_are_what_reaches_the_target() {
+    fn a_device_that_meets_the_requirements_reaches_the_target() {
         let target = 2e6;
         let longest = SIFT.longest_synchronous_read_ns(target);
         let cost = ReadCost { request_ns: 0.0, read_ns: longest };
@@ -114,7 +118,7 @@ mod tests {
         let cost =
             ReadCost { request_ns: 1e9 / needed.requests_per_second, read_ns: 1e9 / needed.reads_per_second };
         assert!((SIFT.asynchronous_ns(cost) - target).abs() < 1e-3);
-        // Slower by a hair misses it.
+        // A device that is 1% slower misses it.
         for slower in [
             ReadCost { request_ns: cost.request_ns * 1.01, ..cost },
             ReadCost { read_ns: cost.read_ns * 1.01, ..cost },
@@ -127,26 +131,26 @@ mod tests {
     }
 
     #[test]
-    fn what_the_paper_concludes_follows() {
-        // Observation 3: a few hundred thousand reads a second for the speed of SRS, of which in-memory E2LSH is an order of
-        // magnitude ahead (figure 2): a millisecond or two for 347.5 reads.
+    fn the_observations_of_the_paper_follow() {
+        // Observation 3: a few hundred thousand reads per second for the speed of SRS, which is an order of
+        // magnitude slower than E2LSH in memory (figure 2): a millisecond or two for 347.5 reads.
         let srs = SIFT.requirement(1.5e6);
         assert!((1e5..5e5).contains(&srs.reads_per_second), "{srs:?}");
         // "Its right-hand side is larger than equation 13, but only so by a small margin."
         assert!(srs.requests_per_second < 1.1 * srs.reads_per_second, "{srs:?}");
-        // Observation 4: a few million reads a second for the speed in memory, and ten times as many requests, with a tenth of the time
-        // for misses of caches (equation 16).
+        // Observation 4: a few million reads per second for the speed in memory, and ten times as many
+        // requests, if a tenth of the time is spent on cache misses (equation 16).
         let in_memory = SIFT.requirement(SIFT.compute_ns).reads_per_second;
         assert!((1e6..5e6).contains(&in_memory), "{in_memory}");
         let requests = SIFT.requests_per_second_as_in_memory(SIFT.compute_ns, 0.1);
         assert!((requests / in_memory - 10.0).abs() < 1e-9);
-        // The same as equation 14 with T_compute = 0.9 T_E2LSH.
+        // This equals equation 14 with T_compute = 0.9 T_E2LSH.
         let computing = QueryWork { compute_ns: 0.9 * SIFT.compute_ns, ..SIFT };
         assert!((computing.requirement(SIFT.compute_ns).requests_per_second / requests - 1.0).abs() < 1e-9);
     }
 
     #[test]
-    fn what_cannot_be_reached_is_infinite() {
+    fn the_requirements_of_an_impossible_target_are_infinite() {
         for target in [0.0, 50_000.0, 100_000.0] {
             assert_eq!(SIFT.requirement(target).requests_per_second, f64::INFINITY, "{target}");
             assert_eq!(SIFT.synchronous_reads_per_second(target), f64::INFINITY);

@@ -1,4 +1,4 @@
-//! Search over queries that stay on disk: block by block, in the memory of one block.
+//! Search for queries in a file, block by block, in the memory of one block.
 
 use super::{Index, SearchOptions, SearchResult};
 use crate::error::IndexError;
@@ -7,18 +7,20 @@ use bathyal_vectors::VectorFile;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 
-/// Queries of a block when the caller does not say: threads are busy for a while, and 10 answers of each take 5 MB.
+/// The default number of queries in a block: enough work for all threads, and 10 neighbours of each take 5
+/// MB.
 pub const DEFAULT_BLOCK_QUERIES: usize = 65_536;
 
 impl Index {
-    /// Answers all `queries` in blocks of `block` and gives each block's numbers and answers to `each`, in order.
+    /// Answers all `queries` in blocks of `block`, and calls `each` with the rows and the answers of each
+    /// block, in order.
     ///
-    /// At no time more than one block of queries and of answers is in memory: mapped pages of queries that were
-    /// answered are given back. Queries are checked block by block, so one that is not finite is found after the
-    /// blocks before it have been given out.
+    /// Only one block of queries and of answers is in memory at a time: mapped pages of answered queries are
+    /// released. Queries are checked block by block, so a query that is not finite is refused after the
+    /// answers to the blocks before it.
     ///
     /// # Errors
-    /// As [`Index::search`], and whatever `each` returns, which ends the search.
+    /// As [`Index::search`], and the errors of `each`, which end the search.
     pub fn search_blocks<E: From<IndexError>>(
         &self,
         queries: &VectorFile,

@@ -1,8 +1,9 @@
 //! The work of the calling thread: it answers a lone query itself, or waits while workers answer.
 //!
-//! Waking a worker and being woken by it takes longer than a search in memory, and a fifth of a search from a disk. So a
-//! caller with a lone query borrows a spare engine and answers the query itself: always over memory, and over a device while
-//! no more callers than cores do so. All other queries are answered by the workers.
+//! Waking a worker and being woken by it takes longer than a search in memory, and a fifth of a search from a
+//! disk. So a caller with a lone query borrows a spare engine and answers the query itself: always over
+//! memory, and over a device while no more callers than cores do so. All other queries are answered by the
+//! workers.
 
 use super::pool::{Answers, BorrowedEngine, Job, PendingJob, Pool, Scratch, process};
 use super::{Index, SearchOptions, SearchResult};
@@ -16,14 +17,15 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-/// About the most distances that a query may compute on the calling thread: ten milliseconds of work. A worker answers a
-/// longer query, and the caller checks its cancel flag meanwhile.
+/// About the most distances that a query may compute on the calling thread: ten milliseconds of work. A
+/// worker answers a longer query, and the caller checks its cancel flag meanwhile.
 const MOST_DISTANCES: usize = 1 << 19;
 
 /// The time between two checks of the cancel flag and the deadline by a waiting caller.
 const CHECK_EVERY: Duration = Duration::from_millis(10);
 
-/// Steps of a lone query in memory between two checks of its cancel flag and its deadline: tens of microseconds.
+/// Steps of a lone query in memory between two checks of its cancel flag and its deadline: tens of
+/// microseconds.
 const STEPS: u32 = 16;
 
 /// The ways to end or to observe a search while the calling thread waits for it.
@@ -53,7 +55,8 @@ impl Waiting<'_> {
     }
 }
 
-/// Runs a lone query on `engine`, which runs nothing else. The query uses the memory in `scratch`, and leaves it there.
+/// Runs a lone query on `engine`, which runs nothing else. The query uses the memory in `scratch`, and leaves
+/// it there.
 fn run_alone(
     engine: Engine,
     scratch: &mut Option<Scratch>,
@@ -69,7 +72,8 @@ fn run_alone(
         .map(|memory| *scratch = Some(memory));
     let (engine, settled) = running.end();
     let answered = match settled {
-        // If bytes were lost, that is the cause of every other error, and answers computed from them are invalid.
+        // If bytes were lost, that is the cause of every other error, and answers computed from them are
+        // invalid.
         Err(RunError::Tier(lost @ TierError::Lost { .. })) => Err(lost.into()),
         _ => answered,
     };
@@ -89,7 +93,8 @@ fn drive<F: Future>(
     loop {
         match running.step()? {
             Step::Answered(answer) => return Ok(answer),
-            // A query in memory can always continue at once; every `STEPS` steps the cancel flag is checked nevertheless.
+            // A query in memory can always continue at once; every `STEPS` steps the cancel flag is checked
+            // nevertheless.
             Step::Suspended => {
                 steps = steps.wrapping_add(1);
                 if !steps.is_multiple_of(STEPS) {
@@ -125,8 +130,9 @@ fn wait_for(mut pending: PendingJob, waiting: Waiting<'_>) -> Result<Vec<Answers
 }
 
 impl Index {
-    /// Searches as [`Index::search`] does. While search threads work, the calling thread calls `meanwhile` about every
-    /// 10 ms, so that it can handle signals and set the cancel flag of `control`. A lone query in memory ends sooner.
+    /// Searches as [`Index::search`] does. While search threads work, the calling thread calls `meanwhile`
+    /// about every 10 ms, so that it can handle signals and set the cancel flag of `control`. A lone query in
+    /// memory ends sooner.
     ///
     /// # Errors
     /// As [`Index::search`].

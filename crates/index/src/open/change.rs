@@ -1,8 +1,8 @@
-//! Changing an open index: inserts and deletes, which are in the index's log when they are acknowledged, and what other processes
-//! have appended to that.
+//! Changes of an open index: inserts and deletes, which are in the index's log when the call returns, and
+//! changes that other processes have appended to the log.
 
 use super::Index;
-use super::planning::ROOM_SHARE;
+use super::planning::INSERTS_SHARE;
 use crate::error::IndexError;
 use crate::extent;
 use crate::family::{Opened, Stored};
@@ -17,45 +17,46 @@ use serde::Serialize;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-/// Bytes of memory that inserted vectors may take before they have to become part of the tables.
+/// The most bytes of memory of inserted vectors. Before they need more, the index has to be compacted.
 pub const MOST_CHANGED_BYTES: u64 = 256 << 20;
 /// Bytes of memory of an inserted vector in a bucket.
 const PLACED_BYTES: u64 = 8;
 
-/// How far an index has changed since it was built.
+/// The changes of an index since it was built, in numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct ChangeCounts {
-    /// Vectors that were inserted, those that were deleted again among them.
+    /// Vectors that were inserted, including those that were deleted again.
     pub inserted: u64,
     /// Vectors that were deleted.
     pub deleted: u64,
-    /// Bytes of memory that this takes.
+    /// Bytes of memory that the changes take.
     pub memory_bytes: u64,
     /// Bytes of the log.
     pub log_bytes: u64,
 }
 
-/// The log of an index, as it was read before anything was loaded.
+/// The log of an index, read before anything is loaded.
 pub(super) struct FoundLog {
     log: Arc<dyn Log>,
     format: ChangeLog,
     bytes: Vec<u8>,
-    /// Bytes of memory that what it says will take.
+    /// Bytes of memory that its changes will take.
     memory_bytes: u64,
 }
 
-/// What an open index knows of its changes, and its way to make more.
+/// The changes of an open index, and its log.
 pub(super) struct Changing {
     log: Arc<dyn Log>,
     format: ChangeLog,
     state: RwLock<Arc<Changes>>,
-    /// Held while a change is made: a state follows from the one before.
+    /// Locked during a change, since each state is computed from the previous one.
     writer: Mutex<Writer>,
 }
 
-/// The place where the next change is appended.
+/// The end of the log, where the next change is appended.
 pub(super) struct Writer {
     end: u64,
+    /// The lock of the log against other processes, once this process has acquired it.
     pub(super) handle: Option<Box<dyn LogWriter>>,
 }
 
@@ -63,17 +64,17 @@ fn damaged(log: &dyn Log, reason: String) -> IndexError {
     IndexError::damaged(log.address(), "the log of changes", reason)
 }
 
-/// Bytes of memory that so many inserted vectors take, about, and the bits of those that are deleted, which may be any.
+/// Returns about the bytes of memory for so many inserted vectors, and for the bits of deleted vectors.
 fn memory_bytes(stored: &dyn Stored, manifest: &Manifest, inserted: u64) -> Result<u64, String> {
     let buckets = stored.buckets().unwrap_or(0) as u64;
-    // They are there as they were given, too, for a moment.
+    // The larger of both rows, since the given vectors are also in memory for a moment.
     let row = manifest.stored_row_bytes()?.max(manifest.element()?.row_bytes(manifest.dim as usize));
     let bits = manifest.vectors / 4;
     Ok(inserted * (row as u64 + buckets * PLACED_BYTES) + bits)
 }
 
 impl FoundLog {
-    /// Reads the log of an index; `None` where its family's do not change, or where nothing here does.
+    /// Reads the log of an index; `None` if its family or its store does not support changes.
     pub(super) fn read(
         directory: &dyn Generation,
         manifest: &Manifest,
@@ -99,12 +100,13 @@ impl FoundLog {
         Ok(Some(FoundLog { log, format, bytes, memory_bytes }))
     }
 
-    /// Bytes of memory that what it says takes, with the log itself, which is there, too, until the index is open.
+    /// Returns the bytes of memory of the changes, and of the log itself, which is in memory until the index
+    /// is open.
     pub(super) fn taken_bytes(&self) -> u64 {
         self.memory_bytes + self.bytes.len() as u64
     }
 
-    /// Applies what it says to an index that has been loaded.
+    /// Applies the changes in the log to an index that has been loaded.
     pub(super) fn apply(self, mut changes: Changes, opened: &dyn Opened) -> Result<Changing, IndexError> {
         let FoundLog { log, format, bytes, .. } = self;
         let end = format.read(0, &bytes, |change| changes.apply(&change, |rows| place(opened, rows)));
@@ -119,13 +121,13 @@ fn place(opened: &dyn Opened, rows: &[u8]) -> Vec<(u32, u32)> {
 }
 
 impl Changing {
-    /// The state at this moment.
+    /// Returns the current state.
     pub(super) fn now(&self) -> Arc<Changes> {
         self.state.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn writer(&self) -> MutexGuard<'_, Writer> {
-        // Nothing in there is left half done by a panic: the state is set last.
+        // A panic leaves nothing incomplete in it: the state is set last.
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -133,7 +135,7 @@ impl Changing {
         *self.state.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(changes);
     }
 
-    /// Takes in what others have appended.
+    /// Applies the changes that other processes have appended to the log.
     fn catch_up(&self, writer: &mut Writer, opened: &dyn Opened) -> Result<(), IndexError> {
         let bytes = self.log.read(writer.end)?;
         let mut changes = (*self.now()).clone();
@@ -148,18 +150,20 @@ impl Changing {
         Ok(())
     }
 
-    /// Appends a change, and makes it part of what searches see; when this returns it outlives the machine.
+    /// Appends a change to the log, and makes `changed` the state of new searches. The change is durable when
+    /// this returns.
     fn change(&self, writer: &mut Writer, change: &Change<'_>, changed: Changes) -> Result<(), IndexError> {
         let Writer { end, handle } = writer;
-        // If it fails nobody knows whether others have read it: whoever changes the index next looks at what is there.
-        let Some(mut held) = handle.take() else {
+        // If the append fails, the record may or may not be in the log. So the handle is dropped, and the
+        // next change first reads what the log contains.
+        let Some(mut log_writer) = handle.take() else {
             return Err(IndexError::Internal("a change without its log".into()));
         };
         let mut bytes = if *end == 0 { self.format.head() } else { Vec::new() };
         let at = *end + bytes.len() as u64;
         bytes.extend(self.format.record(at, change));
-        held.append(*end, &[&bytes], Durability::Disk)?;
-        *handle = Some(held);
+        log_writer.append(*end, &[&bytes], Durability::Disk)?;
+        *handle = Some(log_writer);
         *end += bytes.len() as u64;
         self.set(changed);
         Ok(())
@@ -167,16 +171,16 @@ impl Changing {
 }
 
 impl Index {
-    /// Inserts vectors, which get the ids of the range that is returned. They are found by all searches of this index that begin
-    /// after this, and when it returns they outlive the machine. All of them are inserted or none.
+    /// Inserts vectors and returns the range of their ids. Searches of this index that begin after the call
+    /// find them. They are durable when the call returns. Either all of them are inserted or none.
     ///
-    /// One process at a time changes an index: the first change takes it until the index is closed. Others see
-    /// what it did when they open the index or [`refresh`](Index::refresh).
+    /// One process at a time changes an index: the first change locks it until the index is closed. Other
+    /// processes see the changes when they open the index or [`refresh`](Index::refresh) it.
     ///
     /// # Errors
-    /// [`IndexError::Parameter`] for vectors that do not fit the index, or an index that does not change;
-    /// [`IndexError::Memory`] when it has to be compacted first; [`IndexError::Store`] when another process changes it or the
-    /// device refuses: nothing was inserted then.
+    /// [`IndexError::Parameter`] for vectors that do not fit the index, or for an index that does not take
+    /// changes; [`IndexError::Memory`] if it has to be compacted first; [`IndexError::Store`] if another
+    /// process changes it, or for device errors. Nothing is inserted then.
     pub fn insert(&self, vectors: &VectorFile) -> Result<Range<u32>, IndexError> {
         self.check_process()?;
         let vectors = &*self.as_held(vectors);
@@ -199,7 +203,8 @@ impl Index {
         let next = u64::from(first) + count as u64;
         if next > MAX_VECTORS {
             return Err(IndexError::Parameter(format!(
-                "{}: {count} vectors more would need ids up to {next}, and there are none beyond {MAX_VECTORS}; build the index anew",
+                "{}: {count} more vectors would need ids up to {next}, and an index has at most {MAX_VECTORS}; build the index \
+                 again",
                 self.directory.display()
             )));
         }
@@ -218,18 +223,19 @@ impl Index {
         Ok(first..next as u32)
     }
 
-    /// Deletes the vectors `ids`: searches that begin after this do not find them, and when it returns that outlives the machine.
-    /// Ids whose vectors were deleted before are passed over. Returns how many were deleted. No id is given twice.
+    /// Deletes the vectors `ids`, and returns the number of vectors that were deleted. Searches that begin
+    /// after the call do not find them. The deletes are durable when the call returns. Ids whose vectors were
+    /// deleted before are ignored. An id is never used again.
     ///
     /// # Errors
-    /// [`IndexError::Parameter`] for ids that no vector ever had, or an index that does not change; [`IndexError::Store`] when
-    /// another process changes it or the device refuses: nothing was deleted then.
+    /// [`IndexError::Parameter`] for ids that no vector ever had, or for an index that does not take changes;
+    /// [`IndexError::Store`] if another process changes it, or for device errors. Nothing is deleted then.
     pub fn delete(&self, ids: &[u32]) -> Result<u64, IndexError> {
         self.check_process()?;
         let placed = self.opened.in_place();
         let changing = if placed.is_some() { None } else { Some(self.changing()?) };
         if let Some(id) = ids.iter().max().filter(|id| **id >= self.next_id()) {
-            // Others may have inserted it.
+            // Another process may have inserted it.
             self.refresh()?;
             let next = self.next_id();
             if *id >= next {
@@ -243,19 +249,19 @@ impl Index {
         let Some(changing) = changing else { return placed.map_or(Ok(0), |placed| placed.delete(ids)) };
         let mut writer = self.writer(changing)?;
         let mut changes = (*changing.now()).clone();
-        let there: Vec<[u8; 4]> =
+        let deleted: Vec<[u8; 4]> =
             ids.iter().filter(|id| changes.delete(**id)).map(|id| id.to_le_bytes()).collect();
-        if !there.is_empty() {
-            changing.change(&mut writer, &Change::Delete(&there), changes)?;
+        if !deleted.is_empty() {
+            changing.change(&mut writer, &Change::Delete(&deleted), changes)?;
         }
-        Ok(there.len() as u64)
+        Ok(deleted.len() as u64)
     }
 
-    /// Sees what other processes have changed since the index was opened, or since the last time. Returns whether there was
-    /// anything. Searches that are under way keep to what they began with.
+    /// Applies the changes of other processes since the index was opened, or since the last call. Returns
+    /// true if there were any. Running searches keep the state with which they began.
     ///
     /// # Errors
-    /// [`IndexError::Store`] if the index was replaced, as by a compaction: open it again.
+    /// [`IndexError::Store`] if the index was replaced, for example by a compaction: open it again.
     pub fn refresh(&self) -> Result<bool, IndexError> {
         if let Some(placed) = self.opened.in_place() {
             return placed.refresh();
@@ -269,7 +275,7 @@ impl Index {
         Ok(writer.end > before)
     }
 
-    /// How far it has changed since it was built.
+    /// Returns the changes since the index was built, in numbers.
     pub fn changed(&self) -> ChangeCounts {
         let Some(changing) = &self.changing else { return ChangeCounts::default() };
         let (log_bytes, now) = (changing.writer().end, changing.now());
@@ -277,18 +283,21 @@ impl Index {
         ChangeCounts { inserted, deleted, memory_bytes: now.bytes(), log_bytes }
     }
 
-    /// The state of changes that a search that begins now keeps to; `None` where there are none.
+    /// Returns the changes for a search that begins now; `None` if there are none.
     pub(super) fn changes(&self) -> Option<Arc<Changes>> {
         self.changing.as_ref().map(Changing::now).filter(|changes| !changes.is_empty())
     }
 
-    /// The changes of an index that has them.
+    /// Returns the changes of an index that supports them.
+    ///
+    /// # Errors
+    /// [`IndexError::Parameter`] if the index does not take changes, or is changed in place.
     pub(super) fn changing(&self) -> Result<&Changing, IndexError> {
         self.changing.as_ref().ok_or_else(|| {
             let family = &self.manifest.family;
             if self.opened.in_place().is_some() {
                 return IndexError::Parameter(format!(
-                    "{}: is changed where it lies, without a log that would have to be compacted; what was inserted is part of it",
+                    "{}: this index is changed in place and has no log to compact; inserted vectors are already part of it",
                     self.directory.display()
                 ));
             }
@@ -300,28 +309,29 @@ impl Index {
         })
     }
 
-    /// Becomes the one that changes the index, if it is not yet.
+    /// Acquires the lock of the log against other processes, unless this process has it already.
     pub(super) fn writer<'a>(&self, changing: &'a Changing) -> Result<MutexGuard<'a, Writer>, IndexError> {
         if self.manifest.is_striped() {
             return Err(IndexError::Parameter(format!(
-                "{}: is striped over several disks and does not change; make a copy in one folder with `bathyal \
-                 convert-stripes` and change that",
+                "{}: an index that is striped over several disks does not take changes; copy it into one folder with `bathyal \
+                 convert-stripes`, and change the copy",
                 self.directory.display()
             )));
         }
         let mut writer = changing.writer();
         if writer.handle.is_none() {
             let handle = changing.log.write()?;
-            // Nobody else appends from here on.
+            // No other process appends from here on.
             changing.catch_up(&mut writer, &*self.opened)?;
             writer.handle = Some(handle);
         }
         Ok(writer)
     }
 
-    /// Refuses changes that take `needed` bytes of memory if that is more than there may be.
+    /// Refuses changes that take `needed` bytes of memory if that is more than allowed.
     fn check_changed_memory(&self, needed: u64) -> Result<(), IndexError> {
-        // What is there is copied while more is added, and that is there as it was given and as its record.
+        // A quarter: during an insert, the previous state is copied, and the new vectors are also in memory
+        // as given and as their log record.
         let given = self
             .split
             .budget
@@ -331,18 +341,19 @@ impl Index {
         }
         let what = "keeping the inserted vectors";
         let Some(budget) = self.split.budget.filter(|_| given < MOST_CHANGED_BYTES) else {
-            let advice = "compact the index first: that makes them part of its tables".into();
+            let advice = "compact the index first, which moves them into its tables".into();
             return Err(IndexError::Memory { what, needed, given, advice });
         };
-        // Said as the whole budget of which that is a part, which is what a caller can change.
-        let needed = (4 * ROOM_SHARE).saturating_mul(needed.min(MOST_CHANGED_BYTES));
+        // The error names the whole budget, which the caller can change, and not the part of it for changes.
+        let needed = (4 * INSERTS_SHARE).saturating_mul(needed.min(MOST_CHANGED_BYTES));
         let advice = "compact the index first, or open it with a budget of at least that much, of which a sixteenth is for inserts, or \
                       with none";
         Err(IndexError::Memory { what, needed, given: budget, advice: advice.into() })
     }
 }
 
-/// What a log says of an index whose files lie in `directory`, for those who look at it without opening it.
+/// Returns the changes in the log of the index in `directory` without opening it, and the bytes of an
+/// unfinished record at the end of the log.
 pub(super) fn summary(
     directory: &dyn Generation,
     manifest: &Manifest,

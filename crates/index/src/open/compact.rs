@@ -1,4 +1,4 @@
-//! Compaction: the index built again with all that was changed, in its own place.
+//! Compaction: builds an index again with all its changes, and replaces it.
 
 use super::change::ChangeCounts;
 use super::{Index, OpenOptions};
@@ -21,14 +21,14 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// Bytes of vectors that are gathered before they are written.
+/// Bytes of vectors that are buffered before they are written.
 const WRITE_BYTES: usize = 1 << 20;
-/// The program and its stacks, while the index is read.
+/// Bytes of the program and its stacks while the index is read.
 const PROGRAM_BYTES: u64 = 28 << 20;
-/// Vectors between two looks at cancellation.
+/// Vectors between two checks for cancellation.
 const CHECK_VECTORS: u64 = 4096;
 
-/// How to compact an index.
+/// Options of a compaction.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CompactOptions {
     /// Threads; 0 means all cores.
@@ -37,25 +37,27 @@ pub struct CompactOptions {
     pub memory_bytes: Option<u64>,
 }
 
-/// What a compaction did.
+/// The report of a compaction.
 #[derive(Debug, Clone, Serialize)]
 pub struct Compaction {
-    /// How far the index had changed.
+    /// The changes that the index had.
     pub changed: ChangeCounts,
-    /// What was built; `None` where nothing had changed.
+    /// The report of the build; `None` if the index had no changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub build: Option<BuildReport>,
 }
 
-/// Builds the index at `path` again, with the vectors that were inserted and without those that were deleted, and puts it in the
-/// place of the old one when it is complete. Ids stay. Searches go on meanwhile, in the old one until they open it again; changes
-/// have to wait. Takes the room of the new index and of the vectors on the disk until it is done.
+/// Builds the index at `path` again, with the inserted vectors and without the deleted ones, and replaces the
+/// old index when the new one is complete. Ids do not change. Searches continue meanwhile; an index that is
+/// open stays the old one until it is opened again. Changes have to wait. Until the end, the disk also holds
+/// the new index and a copy of the vectors.
 ///
-/// The calibration is made anew by vectors of the index; one by given queries is not kept.
+/// The new calibration uses vectors of the index; a calibration by given queries is not kept.
 ///
 /// # Errors
-/// [`IndexError::Parameter`] for an index that does not change, or of which everything was deleted; [`IndexError::Store`] if
-/// another process changes it; otherwise as [`build`](crate::build()). The old index and its changes stay as they are then.
+/// [`IndexError::Parameter`] for an index that does not take changes, or whose vectors are all deleted;
+/// [`IndexError::Store`] if another process changes it; otherwise as [`build`](crate::build()). The old index
+/// and its changes then stay as they are.
 pub fn compact(
     path: impl AsRef<Path>,
     options: &CompactOptions,
@@ -65,8 +67,8 @@ pub fn compact(
     compact_in(holding.store(), &holding.name, Some(holding.folder()), options, progress)
 }
 
-/// The same of the index `name` in any store. The vectors lie in a file without a name in `folder` meanwhile, or in memory
-/// if there is none.
+/// Compacts the index `name` in any store, as [`compact`] does. The vectors are collected in an unnamed file
+/// in `folder`, or in memory without a folder.
 ///
 /// # Errors
 /// As [`compact`].
@@ -79,7 +81,7 @@ pub fn compact_in(
 ) -> Result<Compaction, IndexError> {
     let directory = store.open(name)?;
     let index = open_least(directory.as_ref(), options.memory_bytes)?;
-    // Whoever compacts is the only one that changes it until the end.
+    // The lock of the log is held until the end, so that no other process changes the index.
     let changing = index.changing()?;
     let mut writer = index.writer(changing)?;
     let log = writer.handle.take();
@@ -88,16 +90,16 @@ pub fn compact_in(
     let Some(changes) = index.changes() else { return Ok(Compaction { changed, build: None }) };
     if changes.vectors() == 0 {
         return Err(IndexError::Parameter(format!(
-            "{}: all its vectors were deleted, and there is no index of none: insert vectors first, or delete the folder",
+            "{}: all its vectors were deleted, and an index needs at least one: insert vectors first, or delete the folder",
             index.directory.display()
         )));
     }
     let manifest = &index.manifest;
     let wrong = |reason| IndexError::damaged(&index.directory, "the manifest", reason);
     let form = Form::of(manifest).map_err(wrong)?;
-    let mut rows = Rows::begin(folder, form, manifest, changes.vectors())?;
+    let mut rows = CollectedRows::begin(folder, form, manifest, changes.vectors())?;
     progress.stage("collecting vectors", changes.vectors());
-    let mut each = |id: u32, row: HeldRow<'_>| {
+    let mut collect = |id: u32, row: HeldRow<'_>| {
         if u64::from(rows.ids.vectors()).is_multiple_of(CHECK_VECTORS) {
             progress.advance(rows.ids.vectors().into());
             if progress.cancelled() {
@@ -107,8 +109,8 @@ pub fn compact_in(
         if changes.is_deleted(id) { Ok(()) } else { rows.push(id, row) }
     };
     let object = manifest.open_file(directory.as_ref(), manifest.paged_file())?;
-    index.stored.vectors(object.as_ref(), &mut |id, row| each(id, HeldRow::Stored(row)))?;
-    changes.inserted().try_for_each(|(id, row)| each(id, HeldRow::Inserted(row)))?;
+    index.stored.vectors(object.as_ref(), &mut |id, row| collect(id, HeldRow::Stored(row)))?;
+    changes.inserted().try_for_each(|(id, row)| collect(id, HeldRow::Inserted(row)))?;
     rows.ids.end(changes.next());
     let Some(family) = index.stored.rebuilding() else {
         return Err(IndexError::Internal(format!("no options to build {} again", manifest.family)));
@@ -132,8 +134,8 @@ pub fn compact_in(
     Ok(Compaction { changed, build: Some(build) })
 }
 
-/// Opens an index that is read once, from its beginning to its end, with the least memory: what else a budget allows it would
-/// fill with pages and codes that nobody searches.
+/// Opens an index with the least memory, since it is read only once. A larger budget would be filled with
+/// pages and codes that no search uses.
 fn open_least(directory: &dyn Generation, budget: Option<u64>) -> Result<Index, IndexError> {
     let open = |memory_bytes| {
         Index::open_in(directory, &OpenOptions { memory_bytes, ..OpenOptions::default() }, &Silent)
@@ -149,23 +151,23 @@ fn open_least(directory: &dyn Generation, budget: Option<u64>) -> Result<Index, 
     }
 }
 
-/// The vectors of the new index and their ids, as they are collected.
-struct Rows {
+/// The vectors of the new index and their ids, while they are collected.
+struct CollectedRows {
     form: Form,
     ids: IdRuns,
     /// One vector, decoded.
     values: Vec<f32>,
     dim: usize,
-    to: Collected,
+    storage: RowStorage,
 }
 
-/// Where they are.
-enum Collected {
+/// The storage of collected vectors.
+enum RowStorage {
     Memory(Vec<u8>),
     File(BufWriter<File>, PathBuf),
 }
 
-/// The suffix of files of an element's vectors.
+/// Returns the file name suffix for vectors of an element.
 fn suffix(element: Element) -> &'static str {
     match element {
         Element::F32 => "fbin",
@@ -177,17 +179,18 @@ fn suffix(element: Element) -> &'static str {
     }
 }
 
-impl Rows {
+impl CollectedRows {
     fn begin(
         folder: Option<&Path>,
         form: Form,
         manifest: &Manifest,
         vectors: u64,
-    ) -> Result<Rows, IndexError> {
-        let to = match folder {
-            None => Collected::Memory(Vec::new()),
+    ) -> Result<CollectedRows, IndexError> {
+        let storage = match folder {
+            None => RowStorage::Memory(Vec::new()),
             Some(folder) => {
-                // It has no name, so nothing is left of it whatever happens. The one in messages says its format, too.
+                // The file has no name, so nothing is left of it after a crash. The name in messages has the
+                // suffix of its format.
                 let name = folder.join(format!("(vectors to compact).{}", suffix(form.given())));
                 let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
                 let file =
@@ -195,19 +198,25 @@ impl Rows {
                 let mut file = BufWriter::with_capacity(WRITE_BYTES, file);
                 let head = bin_header_bytes(vectors as u32, manifest.dim);
                 file.write_all(&head).map_err(|e| StoreError::io("write", &name, e))?;
-                Collected::File(file, name)
+                RowStorage::File(file, name)
             }
         };
-        Ok(Rows { form, ids: IdRuns::none(), values: Vec::new(), dim: manifest.dim as usize, to })
+        Ok(CollectedRows {
+            form,
+            ids: IdRuns::none(),
+            values: Vec::new(),
+            dim: manifest.dim as usize,
+            storage,
+        })
     }
 
     fn push(&mut self, id: u32, row: HeldRow<'_>) -> Result<(), IndexError> {
         self.ids.push(id);
         let mut given = Vec::new();
         let row = self.form.given_row(row, &mut self.values, &mut given);
-        match &mut self.to {
-            Collected::Memory(rows) => rows.extend_from_slice(row),
-            Collected::File(file, name) => {
+        match &mut self.storage {
+            RowStorage::Memory(rows) => rows.extend_from_slice(row),
+            RowStorage::File(file, name) => {
                 file.write_all(row).map_err(|e| StoreError::io("write", &*name, e))?
             }
         }
@@ -215,9 +224,9 @@ impl Rows {
     }
 
     fn end(self) -> Result<(VectorFile, IdRuns), IndexError> {
-        let data = match self.to {
-            Collected::Memory(rows) => VectorFile::from_rows(self.form.given(), self.dim, rows)?,
-            Collected::File(file, name) => {
+        let data = match self.storage {
+            RowStorage::Memory(rows) => VectorFile::from_rows(self.form.given(), self.dim, rows)?,
+            RowStorage::File(file, name) => {
                 let file = file.into_inner().map_err(|e| StoreError::io("write", &name, e.into_error()))?;
                 VectorFile::from_file(file, &name)?
             }

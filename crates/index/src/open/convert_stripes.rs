@@ -1,5 +1,5 @@
-//! A copy of an index over other disks: from one to several, from several to one, or over another number of them. Every file
-//! is the same byte for byte, so answers, recall and counters of searches are.
+//! Copies an index to other disks: from one to several, from several to one, or to another number of them.
+//! Every file of the copy is identical, and so are answers, recall and counters of searches.
 
 use super::change;
 use crate::build::options::{StripeOptions, Target};
@@ -15,38 +15,41 @@ use bathyal_vectors::progress::Progress;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
-/// The object of a draft that says what is copied there: a copy of the same that was killed is continued.
+/// The object of a draft with the fingerprint of the copied index: a killed copy of the same index is
+/// continued.
 const COPYING: &str = "copying";
 
-/// How an index is copied over other disks.
+/// Options of a copy to other disks.
 #[derive(Debug, Clone, Default)]
 pub struct StripeConversionOptions {
     /// The disks that the copy is striped over; `None` keeps all its files in its folder.
     pub stripe: Option<StripeOptions>,
-    /// Folders in which the parts of the index are that is read, where they were moved, in any order.
+    /// Folders of the parts of the source index, if they were moved, in any order.
     pub from: Vec<PathBuf>,
-    /// Whether to replace an index that is already there; it may be the one that is read.
+    /// True to replace an index at the target, which may be the source.
     pub overwrite: bool,
 }
 
-/// What a copy came to.
+/// The report of a copy to other disks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StripeConversion {
     /// Number of vectors.
     pub vectors: u64,
     /// Bytes of all files but the manifest.
     pub index_bytes: u64,
-    /// Parts that the file which searches read lay in; 1 where it was not striped.
+    /// Parts of the file that searches read in the source; 1 if it was not striped.
     pub parts_before: usize,
-    /// Parts that it lies in now.
+    /// Parts of that file in the copy.
     pub parts: usize,
 }
 
-/// Copies the index at `source` to `target`, over the disks of `options`. Nothing appears at `target` before all is complete.
+/// Copies the index at `source` to `target`, to the disks of `options`. The copy appears at `target` when it
+/// is complete.
 ///
 /// # Errors
-/// [`IndexError::Exists`] if something is at `target` and may not be replaced; [`IndexError::Parameter`] for an index of format
-/// version 1; damage of the source; folders that nothing can be striped over; a full disk; cancellation.
+/// [`IndexError::Exists`] if something is at `target` and may not be replaced; [`IndexError::Parameter`] for
+/// an index of format version 1; damage of the source; folders over which the copy cannot be striped; a full
+/// disk; cancellation.
 pub fn convert_stripes(
     source: impl AsRef<Path>,
     target: impl AsRef<Path>,
@@ -61,7 +64,8 @@ pub fn convert_stripes(
     convert_stripes_in(source.as_ref(), target.store(), &target.name, replace, progress)
 }
 
-/// The same from any store to any store, where the copy will be called `name`; what is striped in it the store knows.
+/// Copies an index from any store to any other, under the name `name`. The target store stripes it as it is
+/// configured.
 ///
 /// # Errors
 /// As [`convert_stripes`].
@@ -77,27 +81,29 @@ pub fn convert_stripes_in(
     let stored = families::stored(address, &manifest)?;
     if change::summary(source, &manifest, &*stored)?.0.log_bytes > 0 {
         return Err(IndexError::Parameter(format!(
-            "{}: was changed since it was built, and a copy has what was built; compact it first (`bathyal compact`)",
+            "{}: was changed since it was built, and a copy would not contain the changes; compact it first (`bathyal compact`)",
             address.display()
         )));
     }
     if manifest.identity.is_none() {
         return Err(IndexError::Parameter(format!(
-            "{}: has format version 1, whose parts could not be told from those of other indexes; build it again",
+            "{}: the index has format version 1, whose parts could not be distinguished from those of other indexes; build it \
+             again",
             address.display()
         )));
     }
     let target = Target { store, name, replace };
     let paused = stored.pause(source, &manifest)?;
-    // The manifest has the checksums of all that the index is.
+    // The manifest contains the checksums of all files, so its checksum identifies the content of the index.
     let content =
         Identity::of(&serde_json::to_string(&manifest).map_err(|e| IndexError::Internal(e.to_string()))?);
-    // What others have changed meanwhile is not gone on with.
+    // A killed copy of an index that others may have changed is not continued.
     let moment =
         if paused.is_some() { format!(" at {:?}", std::time::SystemTime::now()) } else { String::new() };
     let fingerprint = format!("copy of {content} by {}{moment}", env!("CARGO_PKG_VERSION"));
-    let begun =
-        |draft: &dyn Draft, of: &str| draft.read(COPYING).ok().filter(|copied| copied == of.as_bytes());
+    let begun = |draft: &dyn Draft, fingerprint: &str| {
+        draft.read(COPYING).ok().filter(|copied| copied == fingerprint.as_bytes())
+    };
     let (mut draft, start) = target.start(Some(&fingerprint), begun)?;
     if matches!(start, Start::Anew) {
         draft.replace(COPYING, fingerprint.as_bytes())?;
@@ -110,7 +116,8 @@ pub fn convert_stripes_in(
     drop(paused);
     let copied = manifest.laid_out(draft.as_ref())?;
     publish(draft, &copied, &Note { fingerprint, links: 0 }, progress)?;
-    let parts = |of: &Manifest| of.paged_file().stripe.as_ref().map_or(1, |stripe| stripe.parts.len());
+    let parts =
+        |manifest: &Manifest| manifest.paged_file().stripe.as_ref().map_or(1, |stripe| stripe.parts.len());
     Ok(StripeConversion {
         vectors: manifest.vectors,
         index_bytes: manifest.index_bytes(),
@@ -119,8 +126,8 @@ pub fn convert_stripes_in(
     })
 }
 
-/// Copies all files, and compares their checksums with those of the manifest; what searches read may be `changed`, and has another
-/// one in the manifest of the copy then.
+/// Copies all files, and compares their checksums with those of the manifest. If the file that searches read
+/// may be `changed`, the manifest of the copy gets its new checksum instead.
 fn copy(
     source: &dyn Generation,
     manifest: &mut Manifest,

@@ -1,5 +1,5 @@
-//! A copy of an index from any place to any other: folders of this machine, object stores and nodes. Every file is the same byte for
-//! byte, and is compared with the checksums of the manifest on its way.
+//! Copies an index between folders, object stores and memory nodes. Every file of the copy is identical, and
+//! is compared with the checksums of the manifest during the copy.
 
 use super::convert_stripes::convert_stripes_in;
 use crate::error::IndexError;
@@ -12,18 +12,18 @@ use bathyal_vectors::progress::Progress;
 use serde::Serialize;
 use std::path::Path;
 
-/// How an index is copied.
+/// Options of a copy.
 #[derive(Debug, Clone, Default)]
 pub struct CopyOptions {
-    /// How the store that is read is reached.
+    /// Options of the store of the source.
     pub from: StoreOptions,
-    /// How the store that is written is reached.
+    /// Options of the store of the target.
     pub to: StoreOptions,
-    /// Whether to replace an index that is already there.
+    /// True to replace an index at the target.
     pub overwrite: bool,
 }
 
-/// What was copied.
+/// The report of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Copied {
     /// Number of vectors.
@@ -32,12 +32,13 @@ pub struct Copied {
     pub index_bytes: u64,
 }
 
-/// Copies the index at `source` to `target`, each a folder or an address. Nothing appears at `target` before all is complete;
-/// a copy of the same that was killed is continued.
+/// Copies the index at `source` to `target`, each a folder or an address. The copy appears at `target` when
+/// it is complete. A copy of the same index that was killed is continued.
 ///
 /// # Errors
-/// [`IndexError::Exists`] if something is at `target` and may not be replaced; [`IndexError::Parameter`] for an index that was
-/// changed and not compacted; damage of the source; a full disk; a store that does not answer; cancellation.
+/// [`IndexError::Exists`] if something is at `target` and may not be replaced; [`IndexError::Parameter`] for
+/// an index that was changed and not compacted; damage of the source; a full disk; a store that does not
+/// answer; cancellation.
 pub fn copy(
     source: impl AsRef<Path>,
     target: impl AsRef<Path>,

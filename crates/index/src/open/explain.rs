@@ -1,4 +1,4 @@
-//! Where the time and the memory of one query go.
+//! Explanation of one query: its time and its memory.
 
 use super::{Index, SearchOptions};
 use crate::error::IndexError;
@@ -14,15 +14,15 @@ use std::time::Instant;
 /// A share of a query's time.
 #[derive(Debug, Clone, Serialize)]
 pub struct PhaseTime {
-    /// What was done: navigate (find groups or prepare the query), scan (score codes), read (wait for the tier),
+    /// The name: navigate (find groups or prepare the query), scan (score codes), read (wait for the tier),
     /// rerank (score full vectors).
     pub phase: &'static str,
-    /// Nanoseconds: of `read` on the wall's clock, of the others of the processor.
+    /// Nanoseconds: of `read` elapsed time, of the others processor time.
     pub ns: u64,
 }
 
 impl PhaseTime {
-    /// All phases as `clock` has them; none of a clock that stood still.
+    /// Returns all phases of `clock`, or none if it has counted no time.
     pub(super) fn of(clock: &Clock) -> Vec<PhaseTime> {
         let phases = Phase::ALL.map(|phase| PhaseTime { phase: phase.name(), ns: clock.ns(phase) });
         if phases.iter().any(|phase| phase.ns > 0) { phases.to_vec() } else { Vec::new() }
@@ -32,13 +32,13 @@ impl PhaseTime {
 /// A share of an open index's memory.
 #[derive(Debug, Clone, Serialize)]
 pub struct MemoryPart {
-    /// What it holds.
+    /// The name of its content.
     pub part: &'static str,
     /// Bytes.
     pub bytes: u64,
 }
 
-/// What the cost model of the index's family says of a query, before it is run.
+/// The prediction of the cost model of the index's family for a query.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Predicted {
     /// Dependent rounds of reads.
@@ -47,36 +47,38 @@ pub struct Predicted {
     pub reads: f64,
     /// Bytes that the device moves, whole granules.
     pub moved_bytes: f64,
-    /// Nanoseconds of the processor, without what it takes to issue reads.
+    /// Nanoseconds of the processor, without the time of issuing reads.
     pub compute_ns: f64,
     /// Nanoseconds from start to answer, alone on the device.
     pub total_ns: f64,
 }
 
-/// What the store was asked until either answer to one query was there. Exact; what was loaded on the side meanwhile is in it, and
-/// what others searched in the same index.
+/// The requests to the store for the two runs of one query. The counts are exact, and include data that was
+/// loaded meanwhile, and other searches of the same index.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct StoreShare {
-    /// Until the first answer.
+    /// Requests of the first run.
     pub first: Requests,
-    /// From then on until the second, the one whose times are told.
+    /// Requests of the second run, the one whose times are reported.
     pub again: Requests,
-    /// Where blocks of the first answer came from, by kind of object; none without a cache in front of the store.
+    /// The sources of the blocks of the first run, by kind of object; empty without a cache in front of the
+    /// store.
     pub cache: BTreeMap<String, CacheUse>,
     /// The same by dependent round of reads ([`Index::cache_rounds`]).
     pub cache_rounds: Vec<CacheUse>,
 }
 
-/// What a store was asked up to a moment.
-struct Asked {
+/// The requests to a store up to a moment.
+struct StoreSnapshot {
     requests: Requests,
     kinds: BTreeMap<String, CacheUse>,
     rounds: Vec<CacheUse>,
 }
 
 impl StoreShare {
-    /// What was asked between the first two of these moments and between the last two.
-    fn between([before, first, again]: &[Asked; 3]) -> StoreShare {
+    /// Returns the requests between the first and the second of these moments, and between the second and the
+    /// third.
+    fn between([before, first, again]: &[StoreSnapshot; 3]) -> StoreShare {
         let none = CacheUse::default();
         let kinds = first
             .kinds
@@ -99,7 +101,7 @@ impl StoreShare {
     }
 }
 
-/// How one query was answered.
+/// The explanation of how one query was answered.
 #[derive(Debug, Clone, Serialize)]
 pub struct Explanation {
     /// The index family.
@@ -110,13 +112,15 @@ pub struct Explanation {
     pub k: usize,
     /// The candidate list that was used.
     pub search_list: usize,
-    /// Groups or posting lists that were scanned; `None` of a graph.
+    /// Groups or posting lists that were scanned; `None` for a graph.
     pub groups_scanned: Option<usize>,
-    /// Groups or posting lists of the index; `None` of a graph.
+    /// Groups or posting lists of the index; `None` for a graph.
     pub groups: Option<usize>,
-    /// Groups or posting lists of the effort; `None` of a graph. A query scans fewer or, of groups, more if `prune` is above 0.
+    /// Groups or posting lists of the effort; `None` for a graph. If `prune` is above 0, a query scans fewer,
+    /// or, of groups, possibly more.
     pub probes: Option<usize>,
-    /// By how much farther than the nearest others were left out (0.1: over 1.1 times as far); 0 left none out.
+    /// The limit of distance: lists more than `1 + prune` times as far as the nearest were skipped. At 0,
+    /// none were.
     pub prune: f32,
     /// Dependent rounds of reads.
     pub hops: u32,
@@ -128,37 +132,38 @@ pub struct Explanation {
     pub code_distances: u32,
     /// Full vectors scored.
     pub full_distances: u32,
-    /// What only the family counts, by name; in JSON beside the others.
+    /// The counters that only the family has, by name; in JSON beside the others.
     #[serde(flatten)]
     pub own: OwnTotals,
-    /// The same as the cost model has it, by the effort and by what is known of the tier and of the processor.
+    /// The prediction of the cost model, from the effort, the tier's profile and the processor.
     pub predicted: Predicted,
     /// Nanoseconds from start to answer, alone on its thread.
     pub total_ns: u64,
-    /// Where the time went.
+    /// The time by phase.
     pub phases: Vec<PhaseTime>,
-    /// What the store was asked; absent in JSON of an index that is here.
+    /// The requests to the store; absent in JSON if the index is not in a remote store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub store: Option<StoreShare>,
-    /// Where the memory of the open index goes while this query runs.
+    /// The memory of the open index by part, while this query runs.
     pub memory: Vec<MemoryPart>,
     /// The answer's ids, nearest first.
     pub ids: Vec<u32>,
     /// Their distances.
     pub distances: Vec<f32>,
-    /// What the user should know about the answer.
+    /// Notes for the user about the answer.
     pub notes: Vec<String>,
 }
 
 impl Index {
-    /// Answers query number `row` of `queries` alone, on the calling thread, and says what it took.
+    /// Answers query number `row` of `queries` alone, on the calling thread, and reports its time, counters
+    /// and memory.
     ///
-    /// It is answered twice and the second time is told, so that buffers are there and the processor's caches warm.
-    /// Counters are those of a search with the same options; times are of this one run. Of an index in a store that is elsewhere
-    /// it is told what either answer asked there, and what a cache had for the first.
+    /// The query is run twice. The times are those of the second run, in which buffers are allocated and the
+    /// processor's caches are warm. The counters are those of a search with the same options. For an index in
+    /// a remote store, the requests of both runs are reported, and the use of the cache by the first.
     ///
     /// # Errors
-    /// As [`Index::search`]; [`IndexError::Parameter`] if there is no such query.
+    /// As [`Index::search`]; [`IndexError::Parameter`] if `queries` has no such row.
     pub fn explain(
         &self,
         queries: &VectorFile,
@@ -167,7 +172,8 @@ impl Index {
         control: Control<'_>,
     ) -> Result<Explanation, IndexError> {
         if row >= queries.count() {
-            let what = format!("query {row} is none of the {} queries", queries.count());
+            let what =
+                format!("there is no query {row}: there are {} queries, numbered from 0", queries.count());
             return Err(IndexError::Parameter(what));
         }
         self.check_queries(queries, row..row + 1)?;
@@ -179,7 +185,7 @@ impl Index {
         let mut state = self.searcher().clone().query_state();
         let mut total_ns = 0;
         let mut found: Vec<Neighbor> = Vec::new();
-        let mut moments = Vec::from_iter(self.asked());
+        let mut snapshots = Vec::from_iter(self.store_snapshot());
         for _ in 0..2 {
             found.clear();
             let started = Instant::now();
@@ -188,12 +194,12 @@ impl Index {
                 let cx = cx.clone();
                 async move {
                     running.query_mut().changes.clone_from(&changes);
-                    let answered = running.search(cx.clone(), query, params).await;
-                    let (Err(IndexError::Gpu(lost)), Some(standby)) = (&answered, &self.trouble.standby)
+                    let searched = running.search(cx.clone(), query, params).await;
+                    let (Err(IndexError::Gpu(failure)), Some(standby)) = (&searched, &self.trouble.standby)
                     else {
-                        return answered;
+                        return searched;
                     };
-                    *running = standby.opened(&cx, lost).await?.query_state();
+                    *running = standby.opened(&cx, failure).await?.query_state();
                     running.query_mut().changes = changes;
                     running.search(cx, query, params).await
                 }
@@ -201,7 +207,7 @@ impl Index {
             engine.run_one(search, control)??;
             total_ns = started.elapsed().as_nanos() as u64;
             state.query_mut().found.drain_sorted(&mut found);
-            moments.extend(self.asked());
+            snapshots.extend(self.store_snapshot());
         }
         notes.extend(self.trouble.note());
         let cost = state.query().stats;
@@ -225,7 +231,7 @@ impl Index {
             predicted: self.predicted(&params),
             total_ns,
             phases,
-            store: moments.try_into().ok().map(|moments| StoreShare::between(&moments)),
+            store: snapshots.try_into().ok().map(|snapshots| StoreShare::between(&snapshots)),
             memory: self.memory_parts(self.stored.planned_list(&params)),
             ids: found.iter().map(|n| n.id).collect(),
             distances: found.iter().map(|n| n.distance).collect(),
@@ -233,12 +239,13 @@ impl Index {
         })
     }
 
-    /// What the store was asked up to now; `None` of one that is here.
-    fn asked(&self) -> Option<Asked> {
-        Some(Asked { requests: self.requests()?, kinds: self.cache_use(), rounds: self.cache_rounds() })
+    /// Returns the requests to the store up to now; `None` if the index is not in a remote store.
+    fn store_snapshot(&self) -> Option<StoreSnapshot> {
+        let requests = self.requests()?;
+        Some(StoreSnapshot { requests, kinds: self.cache_use(), rounds: self.cache_rounds() })
     }
 
-    /// What a query of this effort will take.
+    /// Returns the prediction for a query with these parameters.
     fn predicted(&self, params: &SearchParams) -> Predicted {
         let machine = self.machine();
         let demand = self.searcher().demand(params, &machine);
@@ -251,7 +258,7 @@ impl Index {
         }
     }
 
-    /// The parts of [`Index::dram_bytes`] for one thread and one query.
+    /// Returns the parts of [`Index::dram_bytes`] for one thread and one query.
     fn memory_parts(&self, search_list: usize) -> Vec<MemoryPart> {
         let split = self.memory_split();
         let query = self.stored.query_bytes(search_list);

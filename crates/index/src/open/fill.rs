@@ -1,4 +1,4 @@
-//! Filling the cache in front of a store: an index is read for those who will search it.
+//! Filling the cache in front of a store: an index is read before it is searched.
 
 use crate::error::IndexError;
 use crate::format::manifest::Manifest;
@@ -11,37 +11,39 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Which part of an index is read.
+/// The part of an index to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FillOptions {
-    /// Whether to read the file of pages, too, which searches read a little of each; else what they load when they open it.
+    /// True to read also the file of pages, of which each search reads a small part. Otherwise only the files
+    /// are read that opening the index loads.
     pub all: bool,
-    /// Bytes to read at most; `None` for what the cache has room for.
+    /// The most bytes to read; `None` for the capacity of the cache.
     pub limit_bytes: Option<u64>,
 }
 
-/// What was read.
+/// The report of a fill.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Filled {
-    /// Files that were read, whole or to the limit.
+    /// Files that were read, as a whole or up to the limit.
     pub files: u64,
-    /// Bytes of these.
+    /// Bytes that were read of these.
     pub bytes: u64,
-    /// Bytes that the store was asked for: what was not in the cache.
+    /// Bytes received from the store: those that were not in the cache.
     pub received_bytes: u64,
-    /// Whether the limit, or the cache's, was reached before the end.
+    /// True if the given limit, or that of the cache, was reached before the end.
     pub limited: bool,
     /// Seconds.
     pub seconds: f64,
-    /// What the cache holds now.
+    /// The state of the cache after the fill.
     pub cache: CacheStatus,
 }
 
-/// Reads the index at `path`, an address, into the cache that `store` names: first what every search needs, the file of pages
-/// last. What is there already is not asked for again.
+/// Reads the index at `path`, an address, into the cache of `store`: first the files that every search needs,
+/// the file of pages last. Data that is in the cache already is not requested again.
 ///
 /// # Errors
-/// [`IndexError::Parameter`] of a folder of this machine, and without a cache; a store that does not answer; cancellation.
+/// [`IndexError::Parameter`] for a local folder, or without a cache; a store that does not answer;
+/// cancellation.
 pub fn fill(
     path: impl AsRef<Path>,
     store: &StoreOptions,
@@ -59,9 +61,9 @@ pub fn fill(
     };
     let found = holding.store().open(&holding.name)?;
     let manifest = Manifest::load(found.as_ref())?;
-    let room = status.most_memory_bytes.max(status.most_disk_bytes);
-    let limit = options.limit_bytes.unwrap_or(room).min(room);
-    let objects = wanted(found.as_ref(), &manifest, options.all)?;
+    let capacity = status.most_memory_bytes.max(status.most_disk_bytes);
+    let limit = options.limit_bytes.unwrap_or(capacity).min(capacity);
+    let objects = objects_to_read(found.as_ref(), &manifest, options.all)?;
     let total: u64 = objects.iter().map(|object| object.len()).sum();
     progress.stage("fill", total.min(limit));
     let (mut bytes, mut files) = (0, 0);
@@ -75,8 +77,9 @@ pub fn fill(
     Ok(Filled { files, bytes, received_bytes, limited: bytes < total, seconds, cache })
 }
 
-/// What is read, in turn: small files first, so that a limit leaves out as few as can be, and the file of pages last.
-fn wanted(
+/// Returns the objects to read in this order: small files first, so that a limit leaves out few files, and
+/// the file of pages last.
+fn objects_to_read(
     found: &dyn Generation,
     manifest: &Manifest,
     all: bool,
@@ -85,7 +88,7 @@ fn wanted(
     let mut first = Vec::new();
     for name in found.list()?.iter().filter(|name| *name != pages) {
         let object = found.get(name)?;
-        // What lies in memory came with the index's record.
+        // An object in memory came with the record of the index.
         if matches!(object.backing()?, Backing::Elsewhere) {
             first.push(object);
         }
@@ -97,7 +100,7 @@ fn wanted(
     Ok(first)
 }
 
-/// Reads an object as far as `limit` goes, of which `before` bytes are used up. Returns how far that was.
+/// Reads an object up to `limit`, of which `before` bytes are used already. Returns the number of bytes read.
 fn read(object: &dyn Object, before: u64, limit: u64, progress: &dyn Progress) -> Result<u64, IndexError> {
     let end = object.len().min(limit.saturating_sub(before));
     let mut piece = vec![0; object.piece_bytes().min(usize::try_from(end).unwrap_or(usize::MAX))];

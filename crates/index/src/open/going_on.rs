@@ -1,5 +1,5 @@
-//! The processor in place of a graphics card: if the user allows it, searches continue without a card that is missing or
-//! lost.
+//! The processor in place of a graphics card: if the user allows it, searches continue without a card that is
+//! missing or lost.
 
 use super::options::OpenOptions;
 use super::pool::Standby;
@@ -49,8 +49,8 @@ impl CardTrouble {
     }
 }
 
-/// Divides a budget by `plan`, and reserves `standby` bytes in it for the standby. If the budget is too small for these,
-/// they are left out, and the budget that would be enough is returned as the second value.
+/// Divides a budget by `plan`, and reserves `standby` bytes in it for the standby. If the budget is too small
+/// for these, they are left out, and the budget that would be enough is returned as the second value.
 pub(super) fn plan_with_standby(
     given: Option<u64>,
     standby: Option<u64>,
@@ -109,7 +109,8 @@ impl Reopening {
         })
     }
 
-    /// Creates the standby if the options allow one, and keeps the reason for a card that is missing from the start.
+    /// Creates the standby if the options allow one, and keeps the reason for a card that is missing from the
+    /// start.
     pub(super) fn trouble(self, options: &OpenOptions) -> CardTrouble {
         let goes_on = options.processor_goes_on && options.card.is_some();
         let bytes = self.bytes;

@@ -1,10 +1,10 @@
-//! The default number of queries that a thread interleaves: enough to hide the tier's latency. Beyond that, queries over
-//! memory are limited by the second-level cache, in which their prefetched bytes wait.
+//! The default number of queries that a thread interleaves: enough to hide the tier's latency. Beyond that,
+//! queries over memory are limited by the second-level cache, in which their prefetched bytes wait.
 
 use super::Index;
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
-use crate::cost::kept::of_this_machine;
+use crate::cost::processor_cache::processor_of_this_machine;
 use crate::family::{Buffers, Knob};
 use crate::query::{
     ENGINE_DEPTH, FAR_LATENCY_NS, LARGEST_ENGINE_DEPTH, SearchMode, SearchParams, beam_width_on,
@@ -18,8 +18,8 @@ const UNMEASURED_IN_FLIGHT: usize = 16;
 const LEAST_IN_FLIGHT: usize = 4;
 /// The most queries interleaved: an engine has no more reads in flight than its depth.
 const MOST_IN_FLIGHT: usize = 64;
-/// The most reads that one request to a remote tier combines. 20,000 x 240 floats at recall 0.99 take 60 reads, of which two
-/// usually share a request.
+/// The most reads that one request to a remote tier combines. 20,000 x 240 floats at recall 0.99 take 60
+/// reads, of which two usually share a request.
 const READS_OF_A_REQUEST: u32 = 8;
 /// The most bytes of a thread's read buffers on a remote tier. The system allocates them as they are used.
 const FAR_BUFFER_BYTES: f64 = 256e6;
@@ -33,13 +33,14 @@ const USUAL_CACHE_BYTES: u64 = 1 << 20;
 impl Index {
     /// Returns the machine of searches: the tier's profile and the processor.
     pub(super) fn machine(&self) -> Machine<'_> {
-        let processor = self.processor.as_ref().unwrap_or_else(|| of_this_machine());
+        let processor = self.processor.as_ref().unwrap_or_else(|| processor_of_this_machine());
         Machine { profile: &self.profile, processor }
     }
 
-    /// Returns the default number of queries that a thread interleaves, with a candidate list of `search_list` and defaults
-    /// for all else: as many as hide the tier's latency behind each other's rounds, within the cache (second-tier-memory,
-    /// section 5). The default of a search for a recall depends on its whole effort.
+    /// Returns the default number of queries that a thread interleaves, with a candidate list of
+    /// `search_list` and defaults for all else: as many as hide the tier's latency behind each other's
+    /// rounds, within the cache (second-tier-memory, section 5). The default of a search for a recall depends
+    /// on its whole effort.
     pub fn default_in_flight(&self, search_list: u32) -> usize {
         let effort = self.stored.effort_of(search_list);
         let params = SearchParams {
@@ -56,9 +57,10 @@ impl Index {
         self.suited_in_flight(&params)
     }
 
-    /// Returns the default engine mode: batched, except for a graph on a remote tier, which is pipelined since a hop waits
-    /// for the slowest of its reads. Over an emulated store of 31 ms (24,000 vectors of 384 dimensions, beam width 16) a
-    /// lone query takes 127 ms instead of 205 ms at the same recall, with 2% more reads.
+    /// Returns the default engine mode: batched, except for a graph on a remote tier, which is pipelined
+    /// since a hop waits for the slowest of its reads. Over an emulated store of 31 ms (24,000 vectors of 384
+    /// dimensions, beam width 16) a lone query takes 127 ms instead of 205 ms at the same recall, with 2%
+    /// more reads.
     pub fn default_mode(&self) -> SearchMode {
         let hops = self.stored.knobs().contains(&Knob::BeamWidth) && self.opened.card().is_none();
         if hops && self.profile.latency_ns >= FAR_LATENCY_NS {
@@ -83,9 +85,10 @@ impl Index {
     }
 }
 
-/// Returns the most reads in flight of a thread's engine: more on a remote tier if no budget limits their `buffers`, of
-/// `frame_bytes` each. A tier that `joins` near reads into one request can do so only for reads that are submitted together.
-/// So the depth has space for all reads of as many requests as the tier takes at once.
+/// Returns the most reads in flight of a thread's engine: more on a remote tier if no budget limits their
+/// `buffers`, of `frame_bytes` each. A tier that `joins` near reads into one request can do so only for reads
+/// that are submitted together. So the depth has space for all reads of as many requests as the tier takes at
+/// once.
 pub(super) fn engine_depth(
     profile: &TierProfile,
     budget: Option<u64>,
@@ -104,7 +107,8 @@ pub(super) fn engine_depth(
     (requests * READS_OF_A_REQUEST).min(affordable).max(requests)
 }
 
-/// Returns the number of queries to interleave if each has this `demand` and holds `query_bytes` while it runs.
+/// Returns the number of queries to interleave if each has this `demand` and holds `query_bytes` while it
+/// runs.
 fn suited(machine: &Machine<'_>, demand: &Demand, query_bytes: u64) -> usize {
     let profile = machine.profile;
     if profile.latency_ns == 0 && !profile.addressable {
@@ -117,13 +121,14 @@ fn suited(machine: &Machine<'_>, demand: &Demand, query_bytes: u64) -> usize {
         let hiding = demand.in_flight_to_hide(&machine.device());
         return hiding.min(fitting).clamp(LEAST_IN_FLIGHT, MOST_FAR_IN_FLIGHT);
     }
-    // Bytes that are read in place are prefetched into the cache, which the queries share; other bytes wait in buffers.
+    // Bytes that are read in place are prefetched into the cache, which the queries share; other bytes wait
+    // in buffers.
     let cache = if profile.addressable { cache_bytes() } else { u64::MAX };
     choose(demand.in_flight_to_hide(&machine.device()), query_bytes, cache)
 }
 
-/// Returns twice the number that hides the latency, because hops differ in length, if so many queries fit in the cache.
-/// It returns no fewer than `hiding`, even if these do not fit.
+/// Returns twice the number that hides the latency, because hops differ in length, if so many queries fit in
+/// the cache. It returns no fewer than `hiding`, even if these do not fit.
 fn choose(hiding: usize, query_bytes: u64, cache_bytes: u64) -> usize {
     let fitting = usize::try_from(cache_bytes / query_bytes.max(1)).unwrap_or(usize::MAX);
     hiding.saturating_mul(2).min(fitting).max(hiding).clamp(LEAST_IN_FLIGHT, MOST_IN_FLIGHT)

@@ -1,4 +1,4 @@
-//! `inspect`: what an index is made of.
+//! `inspect`: describes the content of an index.
 
 use super::change::{self, ChangeCounts};
 use crate::error::IndexError;
@@ -20,35 +20,36 @@ pub struct PartReport {
     pub file: String,
     /// The number of the part, from 1.
     pub part: usize,
-    /// Where it is.
+    /// Its path.
     pub path: String,
-    /// Bytes of the file that it holds.
+    /// Bytes of the file in this part.
     pub bytes: u64,
 }
 
-/// What an index is made of.
+/// The description of an index.
 #[derive(Debug, Clone, Serialize)]
 pub struct InspectReport {
     /// The manifest, field by field.
     pub manifest: Manifest,
-    /// Bytes of all files, the manifest's own and the log of changes included.
+    /// Bytes of all files, including the manifest and the log of changes.
     pub index_bytes: u64,
     /// Bytes of the vectors alone.
     pub data_bytes: u64,
     /// `index_bytes / data_bytes`.
     pub amplification: f64,
-    /// Bytes of the file that searches read from a tier, by those of the vectors alone.
+    /// Bytes of the file that searches read from a tier, divided by those of the vectors alone.
     pub paged_amplification: f64,
-    /// Where the parts of its striped files are, in turn; absent in JSON where none is striped.
+    /// The parts of its striped files, in their order; absent in JSON if no file is striped.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<PartReport>,
-    /// How far it has changed since it was built; absent in JSON where it has not.
+    /// The changes since the index was built; absent in JSON if there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changed: Option<ChangeCounts>,
-    /// Bytes at the end of the log of changes of which nobody was told: their writer is at work, or was killed.
+    /// Bytes of an unfinished record at the end of the log of changes. Its writer is running, or was killed;
+    /// the change was not acknowledged.
     #[serde(skip_serializing_if = "is_zero")]
     pub unfinished_change_bytes: u64,
-    /// What its family says.
+    /// The description by its family.
     #[serde(flatten, serialize_with = "facts")]
     pub description: Description,
 }
@@ -57,7 +58,7 @@ fn is_zero(bytes: &u64) -> bool {
     *bytes == 0
 }
 
-/// The description as keys of the report.
+/// Serializes the description as keys of the report.
 fn facts<S: Serializer>(description: &Description, serializer: S) -> Result<S::Ok, S::Error> {
     let mut map = serializer.serialize_map(None)?;
     map.serialize_entry("read_bytes", &description.read_bytes)?;
@@ -69,15 +70,15 @@ fn facts<S: Serializer>(description: &Description, serializer: S) -> Result<S::O
     map.end()
 }
 
-/// Reads through the index at `path` and describes it.
+/// Reads the index at `path` and describes it.
 ///
 /// # Errors
-/// [`IndexError`]: no index, or a record that cannot be read; `verify` says more about damage.
+/// [`IndexError`]: no index, or a record that cannot be read. `verify` reports damage in more detail.
 pub fn inspect(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<InspectReport, IndexError> {
     inspect_in(find(path, &[], &StoreOptions::default())?.as_ref(), progress)
 }
 
-/// The same for an index in any store.
+/// Describes an index in any store, as [`inspect`] does.
 ///
 /// # Errors
 /// As [`inspect`].
@@ -101,7 +102,7 @@ pub fn inspect_in(directory: &dyn Generation, progress: &dyn Progress) -> Result
     })
 }
 
-/// The parts of all striped files.
+/// Returns the parts of all striped files.
 fn parts(directory: &dyn Generation, manifest: &Manifest) -> Result<Vec<PartReport>, IndexError> {
     let mut found = Vec::new();
     for entry in manifest.files.iter().filter(|file| file.stripe.is_some()) {

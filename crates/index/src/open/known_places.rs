@@ -1,24 +1,26 @@
-//! What an open index has found out of where vectors lie, and the codes of sets that searches were told to keep to.
+//! The positions that an open index has found: those of vectors, and those of the codes of row sets.
 
 use crate::query::RowSet;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-/// Sets that are remembered: those of several filters that are asked for in turn.
+/// The most row sets whose places are kept: several filters may be used in turn.
 pub(super) const MOST_SETS: usize = 8;
 
-/// What an open index knows of where vectors and the codes of sets lie.
+/// The positions of vectors and of the codes of row sets that an open index has found.
 #[derive(Default)]
 pub(super) struct KnownPlaces {
-    /// The units of vectors, by id, once somebody has asked for some that do not lie in order.
+    /// The unit of each vector, by id, once a request needed it: in an index whose vectors are not in the
+    /// order of their ids.
     pub(super) located: OnceLock<Vec<u32>>,
     /// Ids by place, once they were read.
     pub(super) ids: OnceLock<Vec<u32>>,
-    /// The last sets, the latest at the end, by place. A set that nobody else holds is forgotten.
+    /// The sets that were used last, the latest at the end, each with its places. A set that has no other
+    /// owner is removed.
     placed: Mutex<Vec<(Weak<RowSet>, Arc<RowSet>)>>,
 }
 
 impl KnownPlaces {
-    /// Bytes of memory.
+    /// Returns the bytes of memory.
     pub(super) fn bytes(&self) -> u64 {
         let bytes =
             |numbers: &OnceLock<Vec<u32>>| numbers.get().map_or(0, |numbers| 4 * numbers.len() as u64);
@@ -31,11 +33,11 @@ impl KnownPlaces {
         self.placed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The places of a set that was asked for before.
+    /// Returns the places of a set, if they are known.
     pub(super) fn find(&self, set: &Arc<RowSet>) -> Option<Arc<RowSet>> {
         let mut placed = self.placed();
-        placed.retain(|(of, _)| of.strong_count() > 0);
-        let at = placed.iter().position(|(of, _)| std::ptr::eq(of.as_ptr(), Arc::as_ptr(set)))?;
+        placed.retain(|(known, _)| known.strong_count() > 0);
+        let at = placed.iter().position(|(known, _)| std::ptr::eq(known.as_ptr(), Arc::as_ptr(set)))?;
         placed[at..].rotate_left(1);
         placed.last().map(|(_, places)| places.clone())
     }
@@ -54,19 +56,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_sets_are_remembered_for_as_long_as_somebody_has_them() {
+    fn the_sets_used_last_are_kept_while_they_have_another_owner() {
         let known = KnownPlaces::default();
         let set = |id: u32| Arc::new(RowSet::from_ids(100, std::iter::once(id)));
         let sets: Vec<Arc<RowSet>> = (0..10).map(set).collect();
-        for (at, of) in sets.iter().enumerate() {
-            assert!(known.find(of).is_none(), "{at}");
-            known.remember(of, &set(90 + at as u32));
-            assert!(known.find(&sets[0]).is_some(), "what is asked for stays");
+        for (at, set_at) in sets.iter().enumerate() {
+            assert!(known.find(set_at).is_none(), "{at}");
+            known.remember(set_at, &set(90 + at as u32));
+            assert!(known.find(&sets[0]).is_some(), "a set that is used stays");
         }
-        let held: Vec<usize> = (0..10).filter(|at| known.find(&sets[*at]).is_some()).collect();
-        assert_eq!(held, [0, 3, 4, 5, 6, 7, 8, 9]);
+        let kept: Vec<usize> = (0..10).filter(|at| known.find(&sets[*at]).is_some()).collect();
+        assert_eq!(kept, [0, 3, 4, 5, 6, 7, 8, 9]);
         assert_eq!(known.find(&sets[9]), Some(set(99)));
-        assert!(known.find(&set(9)).is_none(), "an equal set is another");
+        assert!(known.find(&set(9)).is_none(), "an equal set is a different one");
         assert_eq!(known.bytes(), 8 * RowSet::all(100).bytes());
         drop(sets);
         assert!(known.find(&set(3)).is_none());

@@ -22,13 +22,13 @@ pub struct Place {
 pub struct ManyResult {
     /// Neighbours per query: as many as were asked for, or all that the indexes hold.
     pub k: usize,
-    /// `queries x k`, row-major, the nearest of each query first; equal distances in the order of the indexes, then of the
-    /// ids.
+    /// `queries x k`, row-major, the nearest of each query first; equal distances in the order of the
+    /// indexes, then of the ids.
     pub places: Vec<Place>,
     /// `queries x k`, row-major: squared L2, negative inner product, or 1 - cosine.
     pub distances: Vec<f32>,
-    /// For each index, the number of ids in the indexes before it. If all indexes were one, the id of a place would be
-    /// `first_ids[place.index] + place.id`.
+    /// For each index, the number of ids in the indexes before it. If all indexes were one, the id of a place
+    /// would be `first_ids[place.index] + place.id`.
     pub first_ids: Vec<u64>,
     /// Nanoseconds of each query in all indexes, one after the other.
     pub latencies_ns: Vec<u64>,
@@ -49,8 +49,8 @@ pub struct ManyResult {
 }
 
 impl ManyResult {
-    /// Returns the id that a place would have if all indexes were one, in the order of the call. [`NO_ID`] stays
-    /// [`NO_ID`].
+    /// Returns the id that a place would have if all indexes were one, in the order of the call. [`NO_ID`]
+    /// stays [`NO_ID`].
     pub fn id(&self, place: Place) -> u64 {
         if place.id == NO_ID {
             return u64::from(NO_ID);
@@ -61,8 +61,8 @@ impl ManyResult {
 
 /// Answers all `queries` from all of `indexes`, which have the same dimensions, element and metric.
 ///
-/// Each index is searched for `options.k` neighbours with the effort of its own calibration, so that the recall holds in
-/// each of them and therefore in all.
+/// Each index is searched for `options.k` neighbours with the effort of its own calibration, so that the
+/// recall holds in each of them and therefore in all.
 ///
 /// # Errors
 /// [`IndexError::Parameter`] without an index, or if the indexes differ; and as [`Index::search`].

@@ -1,5 +1,5 @@
-//! An open index: what users hold. Opening checks everything that stays in memory; searching runs on worker
-//! threads, each with an engine of its own.
+//! An open index. Opening it checks all data that stays in memory. Searches run on worker threads, each with
+//! an engine of its own.
 
 mod blocks;
 mod caller;
@@ -82,7 +82,7 @@ use change::{Changing, FoundLog};
 use going_on::{CardTrouble, Reopening};
 use in_flight::engine_depth;
 use known_places::KnownPlaces;
-use planning::{Planning, Wanted};
+use planning::{Planning, SearchNeeds};
 pub use pool::SearchMemory;
 use pool::{Job, JobContext, PoolClient, RawQueries, cores, process};
 use result::collect;
@@ -94,64 +94,64 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tier::{OpenParts, Pages, arrives, card_profile, check_card, open_tier};
 
-/// Bytes of a connection to a store, about: what it reads into, and its TLS.
+/// About the bytes of a connection to a store: its read buffer and its TLS state.
 const CONNECTION_BYTES: u64 = 48 << 10;
-/// Requests in flight at most, unless a store option says more.
+/// The most requests in flight, unless a store option allows more.
 const MOST_REQUESTS: u64 = 512;
-/// How often it is looked whether all is there that is waited for.
-const LOOK: Duration = Duration::from_millis(2);
+/// The time between two checks whether all data has been loaded.
+const ARRIVAL_CHECK: Duration = Duration::from_millis(2);
 
-/// An open index. Shared freely between threads.
+/// An open index. Threads may share it.
 pub struct Index {
     directory: PathBuf,
     manifest: Manifest,
     element: Element,
     metric: Metric,
-    /// What searches of the index's family count besides what all do.
+    /// The counters that only the index's family has.
     own_counters: &'static [Counter],
     stored: Box<dyn Stored>,
     opened: Arc<dyn Opened>,
     tier: Arc<dyn Tier>,
-    /// The tier's profile, with what was measured of it.
+    /// The tier's profile, with measured values if there are any.
     profile: TierProfile,
     processor: Option<Processor>,
     cache: Option<CacheTier>,
-    /// The parts of a striped index, where they are read.
+    /// The parts of a striped index, if they are read.
     parts: Option<OpenParts>,
-    /// What the store is asked, if that is elsewhere.
+    /// The counters of requests, if the index is in a remote store.
     traffic: Option<Arc<Traffic>>,
-    /// What it was asked to open the index.
+    /// The requests that opened the index.
     opening: Requests,
-    /// What was changed since it was built; `None` of a family whose indexes do not change.
+    /// The changes since the build; `None` if the index does not take changes.
     changing: Option<Changing>,
-    /// Bytes of the buffers of a search thread, and of answers on their way into them.
+    /// Bytes of the buffers of a search thread, and of responses that are being received into them.
     thread_bytes: u64,
     /// The name of the graphics card that searches.
     card: Option<String>,
-    /// What goes on without it.
+    /// The failures of the card, and its replacement by the processor.
     trouble: CardTrouble,
     split: MemorySplit,
-    /// How that was divided.
+    /// The input of the division `split`.
     planning: Planning,
     engine: EngineOptions,
-    /// What the pool of search threads knows of this index.
+    /// The registration with the pool of search threads.
     pool_client: Arc<PoolClient>,
-    /// What jobs refer to.
+    /// The state to which jobs refer, one for each lane of threads.
     known: Lanes<Arc<JobContext>>,
-    /// The NUMA nodes that its threads are spread over, where there are several.
+    /// The NUMA nodes over which its threads are spread, if there are several.
     nodes: Option<Arc<Nodes>>,
     /// The process that opened it.
     process: u32,
-    /// What is known of where vectors lie, and the codes of sets.
+    /// The positions of vectors, and of the codes of row sets, that were found so far.
     known_places: KnownPlaces,
 }
 
-/// What an open index keeps in memory, or one copy of it.
+/// The loaded part of an index, or one copy of it.
 struct Loaded {
     tier: Arc<dyn Tier>,
     opened: Arc<dyn Opened>,
     profile: TierProfile,
-    /// Of a thread that searches.
+    /// Options of the engine of a search thread.
     engine: EngineOptions,
     cache: Option<CacheTier>,
     parts: Option<OpenParts>,
@@ -159,7 +159,7 @@ struct Loaded {
 }
 
 impl Loaded {
-    /// Loads what the index's family keeps besides `pages`.
+    /// Loads the data that the index's family keeps in memory besides `pages`.
     fn new(
         directory: &dyn Generation,
         manifest: &Manifest,
@@ -190,7 +190,7 @@ impl Loaded {
             frames,
             profile: &profile,
             pages: loaded.as_ref().map(|loaded| loaded.bytes()),
-            // What is loaded into memory was checked on its way there.
+            // Pages in memory were checked when they were loaded.
             checked: split.pages > 0 || matches!(options.tier, TierChoice::Mapped(_)),
             arriving,
             shared: tier.is_shared(),
@@ -205,13 +205,14 @@ impl Loaded {
     }
 }
 
-/// What searches may take, where there is a budget: memory that others share, or what is left of the budget.
+/// Returns the memory for searches if there is a budget: the shared memory of the options, or the rest of the
+/// budget.
 fn search_memory(split: &MemorySplit, options: &OpenOptions) -> Option<SearchMemory> {
     let own = split.budget.map(|budget| SearchMemory::new(budget.saturating_sub(split.fixed())));
     options.search_memory.clone().filter(|_| own.is_some()).or(own)
 }
 
-/// The threads that a caller means: 0 is all cores.
+/// Returns the number of threads for the value of an option: 0 means all cores.
 fn thread_count(threads: usize) -> usize {
     match threads {
         0 => cores(),
@@ -223,13 +224,14 @@ impl Index {
     /// Opens the index at `path`.
     ///
     /// # Errors
-    /// [`IndexError`]: no index there, a later version, damage in anything that is loaded, too small a budget.
+    /// [`IndexError`]: no index there, a later version, damage in anything that is loaded, too small a
+    /// budget.
     pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Index, IndexError> {
         Index::open_attended(path, options, &Silent)
     }
 
-    /// The same, with `progress` told how loading the pages into memory goes where [`OpenOptions::tier`] asks for it;
-    /// it may cancel that.
+    /// Opens the index at `path`. If [`OpenOptions::tier`] loads the pages into memory, `progress` reports
+    /// that, and may cancel it.
     ///
     /// # Errors
     /// As [`Index::open`], and [`IndexError::Cancelled`].
@@ -240,7 +242,7 @@ impl Index {
     ) -> Result<Index, IndexError> {
         let directory = || find(&path, &options.stripe, &options.store);
         match Index::open_or_go_on(&directory()?, options, progress) {
-            // Once more: this moment is over.
+            // The index was replaced while it was opened: open the new one.
             Err(IndexError::Store(StoreError::Replaced { .. })) => {
                 Index::open_or_go_on(&directory()?, options, progress)
             }
@@ -248,38 +250,38 @@ impl Index {
         }
     }
 
-    /// The same for an index in any store, which knows by itself where parts are.
+    /// Opens an index in any store. The store finds the parts of a striped index.
     ///
     /// # Errors
-    /// As [`Index::open_attended`]; [`IndexError::Parameter`] for [`OpenOptions::stripe`] and [`OpenOptions::processor_goes_on`].
+    /// As [`Index::open_attended`]; [`IndexError::Parameter`] for [`OpenOptions::stripe`] and
+    /// [`OpenOptions::processor_goes_on`].
     pub fn open_in(
         directory: &dyn Generation,
         options: &OpenOptions,
         progress: &dyn Progress,
     ) -> Result<Index, IndexError> {
         if !options.stripe.is_empty() {
-            let what = "where the parts of a striped index are is said where the index is found (find)";
+            let what = "pass the folders of the parts of a striped index to `find`, not to `open_in`";
             return Err(IndexError::Parameter(what.into()));
         }
         if options.processor_goes_on {
-            let what =
-                "an index that may be opened once more, without its card, is opened where it is found (open)";
+            let what = "processor_goes_on is an option of `open`, not of `open_in`, which cannot open the index again";
             return Err(IndexError::Parameter(what.into()));
         }
         Index::open_found(directory, None, options, progress)
     }
 
-    /// Opens what was found; without the card where the processor goes on.
+    /// Opens the index, without the card if that is missing and the options allow it.
     fn open_or_go_on(
         directory: &Arc<dyn Generation>,
         options: &OpenOptions,
         progress: &dyn Progress,
     ) -> Result<Index, IndexError> {
-        // Vectors that were to be on the card stay where they are.
-        let there =
+        // If the card is missing, vectors that were to be in its memory are read from the file.
+        let has_tier =
             options.tier != TierChoice::Card || options.card.is_some() || options.card_missing.is_none();
-        let read = (!there).then(|| OpenOptions { tier: TierChoice::File, ..options.clone() });
-        let options = read.as_ref().unwrap_or(options);
+        let from_file = (!has_tier).then(|| OpenOptions { tier: TierChoice::File, ..options.clone() });
+        let options = from_file.as_ref().unwrap_or(options);
         let opened = Index::open_found(&**directory, Some(directory), options, progress);
         match (opened, &options.card_missing) {
             (Err(IndexError::Gpu(missing)), _) if options.processor_goes_on => {
@@ -322,9 +324,9 @@ impl Index {
         let arriving = arrives(directory, &manifest, &*stored, &split, options)?;
         let mut of_first = None;
         let copies = placement.load(|_| {
-            // Another copy of what is not in memory would be the same.
-            let there = of_first.clone().filter(|_| split.pages == 0);
-            let pages = there.map_or_else(
+            // Pages that are not in memory have no copies: all copies use the tier of the first.
+            let tier_of_first = of_first.clone().filter(|_| split.pages == 0);
+            let pages = tier_of_first.map_or_else(
                 || open_tier(directory, &manifest, &*stored, &split, options, arriving, progress),
                 |tier| Ok(Pages::of(tier)),
             )?;
@@ -390,83 +392,87 @@ impl Index {
         })
     }
 
-    /// What searches from here on: what was opened, or the processor in place of a card that is lost.
+    /// Returns the current searcher: the one that was opened, or the processor in place of a lost card.
     fn searcher(&self) -> &Arc<dyn Opened> {
         self.trouble.searcher().unwrap_or(&self.opened)
     }
 
-    /// The directory of the index.
+    /// Returns the directory or the address of the index.
     pub fn path(&self) -> &Path {
         &self.directory
     }
 
-    /// What the index says about itself.
+    /// Returns the manifest of the index.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// The tier that pages are read from.
+    /// Returns the tier from which pages are read.
     pub fn tier(&self) -> &Arc<dyn Tier> {
         &self.tier
     }
 
-    /// What kind of tier searches are answered from, which of an index that is on a graphics card is none that is read.
+    /// Returns the kind of tier of searches. For an index whose vectors are in a graphics card's memory that
+    /// is `gpu`, although no tier is read.
     pub fn tier_kind(&self) -> &str {
         if self.trouble.searcher().is_some() { &self.tier.profile().kind } else { &self.profile.kind }
     }
 
-    /// The numbers of the NUMA nodes that its search threads are spread over; empty where that is left to the system, as it is
-    /// on a machine of one node.
+    /// Returns the numbers of the NUMA nodes over which its search threads are spread; empty if the system
+    /// places the threads, as on a machine with one node.
     pub fn numa_nodes(&self) -> Vec<u32> {
         self.nodes.as_ref().map_or_else(Vec::new, |nodes| nodes.numbers())
     }
 
-    /// Number of vectors: those that are not deleted.
+    /// Returns the number of vectors that are not deleted.
     pub fn len(&self) -> usize {
         let fixed = || self.opened.in_place().map_or(self.manifest.vectors, |placed| placed.counts().0);
         self.changing.as_ref().map_or_else(fixed, |changing| changing.now().vectors()) as usize
     }
 
-    /// The same in a state of changes; where others change it at any time, as many as there may be.
+    /// Returns the number of vectors with these changes. If other machines may change the index at any time,
+    /// returns the largest possible number.
     fn held(&self, changes: Option<&Arc<Changes>>) -> usize {
         let fixed = || self.opened.in_place().map_or(self.manifest.vectors, |placed| placed.most());
         changes.map_or_else(fixed, |changes| changes.vectors()) as usize
     }
 
-    /// Ids of its vectors are below this one, which the next vector gets.
+    /// Returns the id of the next inserted vector. The ids of all vectors are below it.
     pub fn next_id(&self) -> u32 {
         let fixed =
             || self.opened.in_place().map_or(self.manifest.vectors as u32, |placed| placed.counts().1);
         self.changing.as_ref().map_or_else(fixed, |changing| changing.now().next())
     }
 
-    /// Whether the index holds no vector, since all were deleted.
+    /// Returns true if all vectors were deleted.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Dimensions.
+    /// Returns the dimensions.
     pub fn dim(&self) -> usize {
         self.manifest.dim as usize
     }
 
-    /// Element type of the vectors as they were given, and of queries; [`Manifest::stored`] says whether they are stored so.
+    /// Returns the element of the given vectors and of queries. [`Manifest::stored`] has the stored form, if
+    /// it differs.
     pub fn element(&self) -> Element {
         self.element
     }
 
-    /// The metric.
+    /// Returns the metric.
     pub fn metric(&self) -> Metric {
         self.metric
     }
 
-    /// Bytes of memory for what was changed since it was built.
+    /// Returns the bytes of memory for changes since the build.
     fn changed_bytes(&self) -> u64 {
         let now = self.changing.as_ref().map_or(0, |changing| changing.now().bytes());
         now.max(self.split.changes)
     }
 
-    /// Bytes that a query of such a search holds at most while it is under way, about, besides the buffers of its thread.
+    /// Returns about the most bytes of memory of a running query with these options, besides the buffers of
+    /// its thread.
     ///
     /// # Errors
     /// [`IndexError::Parameter`] for options that do not fit the index.
@@ -475,20 +481,21 @@ impl Index {
         Ok(self.stored.query_bytes(self.stored.planned_list(&params)))
     }
 
-    /// Bytes that a search of `threads` threads takes at most, about, to reach a store that is elsewhere, whatever it may take
-    /// itself: its connections, and what comes between the ranges that were asked for. 0 of an index on this machine.
+    /// Returns about the most bytes of memory that a search on `threads` threads takes for a remote store, in
+    /// addition to any budget: for connections, and for bytes between the requested ranges. 0 for a local
+    /// index.
     pub fn connection_bytes(&self, threads: usize) -> u64 {
         let requests = threads as u64 * u64::from(self.engine.depth);
         if self.traffic.is_some() { requests.min(MOST_REQUESTS) * (CONNECTION_BYTES + GAP_BYTES) } else { 0 }
     }
 
-    /// How the memory budget is divided.
+    /// Returns the division of the memory budget.
     pub fn memory_split(&self) -> &MemorySplit {
         &self.split
     }
 
-    /// What the cache of pages has done so far, or what searches of a family keep that keeps what it has read (its pages are
-    /// sub-indexes); `None` where the budget left no room for one.
+    /// Returns the counters of the page cache, or of the sub-index cache of a `partitioned` index (its pages
+    /// are then sub-indexes); `None` without one.
     pub fn cache_counters(&self) -> Option<CacheCounters> {
         self.cache.as_ref().map(CacheTier::counters).or_else(|| self.opened.kept())
     }
@@ -496,8 +503,8 @@ impl Index {
     /// Answers all `queries`.
     ///
     /// # Errors
-    /// [`IndexError::Parameter`] for queries or options that do not fit the index; damage and device errors that
-    /// any query meets; cancellation and deadline of `control`.
+    /// [`IndexError::Parameter`] for queries or options that do not fit the index; damage and device errors
+    /// that any query meets; cancellation and deadline of `control`.
     pub fn search(
         &self,
         queries: &VectorFile,
@@ -507,7 +514,7 @@ impl Index {
         self.search_attended(queries, options, control, &|| ())
     }
 
-    /// Answers the queries `rows`, which have been checked.
+    /// Answers the queries `rows`. The caller has checked them.
     fn search_rows<'a>(
         &self,
         queries: &VectorFile,
@@ -527,6 +534,7 @@ impl Index {
         Ok(result)
     }
 
+    /// Answers `queries` with checked parameters, on `threads` threads with `in_flight` queries each.
     pub(crate) fn search_raw<'a>(
         &self,
         queries: RawQueries,
@@ -546,17 +554,19 @@ impl Index {
         Ok(result)
     }
 
-    /// What the store has been asked since the index was opened, if that is elsewhere.
+    /// Returns the requests to a remote store since the index was opened; `None` for a local index.
     pub fn requests(&self) -> Option<Requests> {
         self.traffic.as_ref().map(|traffic| traffic.now().since(&self.opening))
     }
 
-    /// How much has come of what is kept in memory, of an index in a store that is elsewhere; `None` where all was waited for.
+    /// Returns how much of the data that is kept in memory has been loaded from a remote store; `None` if the
+    /// open waited for all of it.
     pub fn arrival(&self) -> Option<Arrival> {
         self.opened.arrival()
     }
 
-    /// Waits until all is there that is kept in memory, or will not come ([`Index::arrival`] says why).
+    /// Waits until all data that is kept in memory is loaded, or has failed to load ([`Index::arrival`] has
+    /// the reason).
     ///
     /// # Errors
     /// Cancellation and deadline of `control`.
@@ -568,34 +578,35 @@ impl Index {
             if control.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return Err(IndexError::Deadline);
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(ARRIVAL_CHECK);
         }
         Ok(())
     }
 
-    /// What the cache in front of the store did since the index was opened, opening included, by kind of object (`codes`,
-    /// `centroids`, `vectors`, ...); none without a cache.
+    /// Returns the counters of the cache in front of the store since the index was opened, including the
+    /// open, by kind of object (`codes`, `centroids`, `vectors`, ...); empty without a cache.
     pub fn cache_use(&self) -> BTreeMap<String, CacheUse> {
         self.traffic.as_ref().map(|traffic| traffic.cache_use()).unwrap_or_default()
     }
 
-    /// The same of what searches read, by dependent round: the first 12 rounds one by one, then all later ones together, up to
-    /// the last that asked for anything. What no search waits for, such as codes that are loaded on the side, has no round.
+    /// Returns the counters of that cache for the reads of searches, by dependent round: the first 12 rounds
+    /// one by one, then all later ones together, up to the last round with reads. Reads for which no search
+    /// waits, such as those that load codes, have no round.
     pub fn cache_rounds(&self) -> Vec<CacheUse> {
         self.traffic.as_ref().map(|traffic| traffic.cache_rounds()).unwrap_or_default()
     }
 
-    /// Why the cache in front of the store does without its disk, although one was wanted.
+    /// Returns why the cache in front of the store does not use its disk, although one was configured.
     pub fn cache_trouble(&self) -> Option<&str> {
         self.traffic.as_ref()?.cache_trouble()
     }
 
-    /// What the store was asked to open the index, if that is elsewhere.
+    /// Returns the requests to a remote store that opened the index; `None` for a local index.
     pub fn opening_requests(&self) -> Option<Requests> {
         self.traffic.as_ref().map(|_| self.opening)
     }
 
-    /// The job of a search, for `threads` workers.
+    /// Returns the job of a search on `threads` workers.
     fn job(
         &self,
         queries: RawQueries,
@@ -613,20 +624,20 @@ impl Index {
 }
 
 impl Index {
-    /// Bytes that searches of so many threads and queries take, with the index itself.
+    /// Returns the bytes of the open index with `threads` search threads and `in_flight` queries on each.
     pub(super) fn needed_bytes(&self, threads: usize, in_flight: usize, search_list: u32) -> u64 {
         self.split.fixed()
             + self.known_places.bytes()
             + threads as u64 * self.thread_memory(in_flight, search_list as usize)
     }
 
-    /// Bytes that a thread takes with so many queries.
+    /// Returns the bytes of a thread with `in_flight` queries.
     pub(super) fn thread_memory(&self, in_flight: usize, search_list: usize) -> u64 {
         self.thread_bytes + in_flight as u64 * self.stored.query_bytes(search_list)
     }
 
-    /// Bytes of memory that the open index holds while `threads` threads search with a candidate list of
-    /// `search_list`, `in_flight` queries each, or as many as the budget allows.
+    /// Returns the bytes of memory of the open index while `threads` threads search with a candidate list of
+    /// `search_list`, and `in_flight` queries each or as many as the budget allows.
     pub fn dram_bytes(&self, threads: usize, in_flight: usize, search_list: u32) -> u64 {
         let in_flight =
             self.affordable_in_flight(in_flight, threads, search_list as usize).unwrap_or(in_flight.min(1));
@@ -637,18 +648,20 @@ impl Index {
         self.needed_bytes(0, 0, 0) + threads as u64 * thread + changes
     }
 
-    /// The same of a search that has been: its threads had no more queries in flight than it had.
+    /// Returns the bytes of memory of the open index during a finished search.
     pub fn dram_bytes_of(&self, found: &SearchResult, options: &SearchOptions) -> u64 {
-        let each = found.latencies_ns.len().div_ceil(found.threads.max(1));
+        // A thread has no more queries in flight than its share of the batch.
+        let share = found.latencies_ns.len().div_ceil(found.threads.max(1));
         let in_flight = options.in_flight.unwrap_or_else(|| self.default_in_flight(found.search_list));
-        self.dram_bytes(found.threads, in_flight.min(each.max(1)), found.search_list)
+        self.dram_bytes(found.threads, in_flight.min(share.max(1)), found.search_list)
     }
 
-    /// Bytes of the read buffers of a thread that are used while it has so many queries in flight. The others are reserved, and
-    /// take no memory: with vectors of 65,536 dimensions that is nearly all of them.
+    /// Returns the bytes of a thread's read buffers that are used while it has `in_flight` queries. The
+    /// others are reserved and take no memory: with vectors of 65,536 dimensions, nearly all of them.
     pub(super) fn used_buffers(&self, in_flight: u64) -> u64 {
         let frame = self.engine.frame_bytes as u64;
-        // A query asks for no part of the file twice at once; a graph's, for as many records as its beam is wide.
+        // A query reads no part of the file twice at once, and in a graph at most as many records as its beam
+        // is wide.
         let file = self.manifest.paged_file().bytes.next_multiple_of(frame) + frame;
         let a_query = match self.stored.knobs().contains(&Knob::BeamWidth) {
             true => file.min(u64::from(beam_width_on(&self.profile)) * frame),
@@ -657,32 +670,34 @@ impl Index {
         self.thread_bytes.min(Buffers::held_bytes(in_flight * a_query, self.traffic.is_some()))
     }
 
-    /// A budget that is enough for `threads` threads with one query each whose list is `search_list` long.
+    /// Returns a budget that is enough for `threads` threads with one query each and a candidate list of
+    /// `search_list`.
     pub(super) fn enough_for(&self, threads: usize, search_list: usize) -> u64 {
         self.enough_with(threads, self.stored.query_bytes(search_list))
     }
 
-    /// A budget that is enough for `threads` threads whose queries take so many bytes each.
+    /// Returns a budget that is enough for `threads` threads whose queries take `queries` bytes on each.
     pub(super) fn enough_with(&self, threads: usize, queries: u64) -> u64 {
-        let wanted = Wanted { threads: threads as u64, queries, noted: self.known_places.bytes() };
+        let search = SearchNeeds { threads: threads as u64, queries, noted: self.known_places.bytes() };
         let needed = self.needed_bytes(threads, 0, 0) + threads as u64 * queries;
-        self.planning.enough(&self.manifest, &*self.stored, needed, Some(wanted))
+        self.planning.enough(&self.manifest, &*self.stored, needed, Some(search))
     }
 
-    /// The threads for a search of `queries` queries where a caller `asked` for so many: where all cores are meant (0), as many of them
-    /// as the budget has room for.
+    /// Returns the threads for a search of `queries` queries if a caller `asked` for so many. If that is 0
+    /// (all cores), returns as many of them as the budget allows.
     pub(super) fn suited_threads(&self, asked: usize, queries: usize, params: &SearchParams) -> usize {
         let threads = thread_count(asked).clamp(1, queries.max(1));
         if asked > 0 { threads } else { self.fitting_threads(threads, self.stored.planned_list(params)) }
     }
 
-    /// As many of `threads` as a budget of memory leaves room for with such a list; one at least.
+    /// Returns as many of `threads` as the memory budget allows with a candidate list of `list`, and at least
+    /// one.
     pub(super) fn fitting_threads(&self, threads: usize, list: usize) -> usize {
         let fits = |threads: &usize| self.affordable_in_flight(1, *threads, list).is_ok();
         (1..=threads).rev().find(fits).unwrap_or(1)
     }
 
-    /// The number of interleaved queries that the memory budget allows, up to `wanted`.
+    /// Returns the number of interleaved queries that the memory budget allows, up to `wanted`.
     pub(super) fn affordable_in_flight(
         &self,
         wanted: usize,

@@ -1,4 +1,4 @@
-//! NUMA nodes: over which of them the threads of a search are spread, and where what an index keeps in memory lies.
+//! NUMA nodes: the placement of search threads, and of the part of an index that is in memory.
 
 use super::OpenOptions;
 use crate::error::IndexError;
@@ -8,18 +8,19 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// What is done on a machine of several NUMA nodes. On one node there is nothing to do, whatever is chosen.
+/// The use of NUMA nodes on a machine with several. On one node, all choices are the same.
 ///
-/// Search threads that work for an index of any choice but [`Numa::Off`] keep to a node from then on, and what a thread
-/// allocates for itself, read buffers and the memory of its queries, lies there.
+/// A search thread that works for an index with any choice but [`Numa::Off`] stays bound to a node. The
+/// memory that it allocates, read buffers and the memory of its queries, is on that node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Numa {
-    /// Nothing: threads and memory are left to the system.
+    /// The system places threads and memory.
     Off,
-    /// What the index keeps in memory is dealt out to all nodes page by page, so that no node's memory is asked by all.
+    /// The memory of the index is distributed over all nodes page by page, so that the threads do not all
+    /// access the memory of one node.
     Interleave,
-    /// A copy of what the index keeps in memory on each node, for the threads there. All copies count towards the memory
-    /// budget.
+    /// Each node has a copy of the memory of the index, for the threads on it. All copies count towards the
+    /// memory budget.
     Copy,
 }
 
@@ -35,7 +36,7 @@ impl FromStr for Numa {
         let known = Numa::NAMES.iter().find(|(name, _)| *name == text);
         known
             .map(|(_, numa)| *numa)
-            .ok_or_else(|| format!("unknown use of NUMA nodes '{text}': it is one of off, interleave, copy"))
+            .ok_or_else(|| format!("unknown use of NUMA nodes '{text}': choose one of off, interleave, copy"))
     }
 }
 
@@ -46,19 +47,19 @@ impl fmt::Display for Numa {
     }
 }
 
-/// What is done about the nodes for one index.
+/// The use of NUMA nodes for one index.
 pub(super) struct Placement {
-    /// Several, over which its threads are spread.
+    /// The nodes over which its threads are spread; `None` unless there are several.
     pub(super) nodes: Option<Arc<Nodes>>,
     copied: bool,
-    /// Whether the caller asked for it by name: then what cannot be done is an error.
-    insisted: bool,
+    /// True if the caller chose explicitly: then a placement that is not possible is an error.
+    explicit: bool,
 }
 
 impl Placement {
-    /// What `options` ask for on this machine.
+    /// Returns the placement that `options` choose on this machine.
     pub(super) fn of(options: &OpenOptions) -> Result<Placement, IndexError> {
-        let none = Placement { nodes: None, copied: false, insisted: false };
+        let none = Placement { nodes: None, copied: false, explicit: false };
         if options.numa == Some(Numa::Off) {
             return Ok(none);
         }
@@ -72,16 +73,16 @@ impl Placement {
             return Ok(none);
         }
         let copied = options.numa == Some(Numa::Copy);
-        Ok(Placement { nodes: Some(nodes), copied, insisted: options.numa.is_some() })
+        Ok(Placement { nodes: Some(nodes), copied, explicit: options.numa.is_some() })
     }
 
-    /// Copies of what is kept in memory, the first included.
+    /// Returns the number of copies of the memory of the index, including the first.
     fn copies(&self) -> usize {
         self.nodes.as_ref().filter(|_| self.copied).map_or(1, |nodes| nodes.count())
     }
 
-    /// Divides `budget` by `plan`, with what further copies take: as much is planned for one copy as leaves room for the others.
-    /// `keeps`: what a cache of pages would get is the family's, and a part of each copy.
+    /// Divides `budget` by `plan`, and counts the further copies: the plan of one copy leaves space for the
+    /// others. `keeps`: the family caches its own reads within the page cache's budget, in each copy.
     pub(super) fn plan(
         &self,
         budget: Option<u64>,
@@ -106,10 +107,11 @@ impl Placement {
                 what: "a copy of the index on each NUMA node",
                 needed,
                 given,
-                advice: "allow at least that much, or have the index interleaved".into(),
+                advice: "allow at least that much, or interleave the index over the nodes (interleave)"
+                    .into(),
             });
         }
-        // What is planned grows with what there is: halved until the most that fits is known.
+        // A plan grows with its budget, so the largest budget of one copy that fits is found by bisection.
         let (mut fits, mut beyond) = (least, given.saturating_add(1));
         while beyond - fits > 1 {
             let middle = fits + (beyond - fits) / 2;
@@ -119,8 +121,8 @@ impl Placement {
         Ok(MemorySplit { budget, copies: copies(&split), ..split })
     }
 
-    /// Loads what is kept in memory by `load`, which is told the number of the copy: each copy on its node, a single one
-    /// dealt out to all.
+    /// Loads the memory of the index by `load`, which gets the number of the copy: each copy on its node, or
+    /// a single one distributed over all nodes.
     pub(super) fn load<T>(
         &self,
         mut load: impl FnMut(usize) -> Result<T, IndexError>,
@@ -129,10 +131,10 @@ impl Placement {
         if self.copied {
             return (0..nodes.count()).map(|at| nodes.on_node(at, || load(at))?).collect();
         }
-        match nodes.interleaving(self.insisted, || load(0)) {
+        match nodes.interleaving(self.explicit, || load(0)) {
             Ok(loaded) => Ok(vec![loaded?]),
-            Err(error) if self.insisted => Err(error.into()),
-            // Most containers do not let a process say where its memory is to lie.
+            Err(error) if self.explicit => Err(error.into()),
+            // Most containers do not let a process choose the placement of its memory.
             Err(_) => Ok(vec![load(0)?]),
         }
     }
@@ -158,14 +160,14 @@ mod tests {
     }
 
     #[test]
-    fn choices_are_read_and_written_alike() {
+    fn choices_are_parsed_from_their_own_text() {
         for text in ["off", "interleave", "copy"] {
             assert_eq!(text.parse::<Numa>().unwrap().to_string(), text);
         }
         assert!("both".parse::<Numa>().unwrap_err().contains("off, interleave, copy"));
     }
 
-    /// A plan that keeps half of what it is given, and no less than 10 bytes.
+    /// Plans codes of half the budget, which must be at least 20 bytes.
     fn half(budget: Option<u64>) -> Result<MemorySplit, IndexError> {
         let given = budget.unwrap_or(1000);
         if given < 20 {
@@ -176,12 +178,13 @@ mod tests {
     }
 
     #[test]
-    fn copies_are_counted() {
+    fn copies_count_towards_the_budget() {
         let root = tempfile::tempdir().unwrap();
         let nodes = two(root.path());
         let copied = Placement::of(&options(Some(Numa::Copy), Some(nodes.clone()))).unwrap();
         let split = copied.plan(Some(1000), false, half).unwrap();
-        // Two thirds for one copy with what is not copied, of which a half is codes, and a third for the other.
+        // One copy, with the cache that is not copied, gets two thirds, and half of that is codes. The other
+        // gets a third.
         assert_eq!((split.codes, split.copies, split.cache, split.budget), (333, 333, 66, Some(1000)));
         assert!(split.fixed() <= 1000);
         assert_eq!(copied.plan(None, false, half).unwrap().copies, 500);

@@ -1,4 +1,4 @@
-//! What a caller asks for, checked, as what a search needs.
+//! Checks queries and search options, and derives the parameters of a search.
 
 use super::Index;
 use super::options::{Effort, MAX_BEAM_WIDTH, MAX_MULTI_PROBE, MAX_SEARCH_LIST, SearchOptions};
@@ -14,18 +14,16 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Refuses a search that a graphics card does not do.
+/// Refuses a search that a graphics card does not support.
 fn check_card(card: &CardUse, options: &SearchOptions, list: usize, width: u32) -> Result<(), IndexError> {
-    let without = "ask for less, or open the index without the card";
+    let advice = "ask for less, or open the index without the card";
     if list > card.list as usize {
-        let text = format!(
-            "{list} candidates are more than the {} that a graphics card keeps; {without}",
-            card.list
-        );
+        let text =
+            format!("{list} candidates are more than the {} that a graphics card keeps; {advice}", card.list);
         return Err(IndexError::Parameter(text));
     }
     if let Some(most) = card.width.filter(|most| width > *most) {
-        let text = format!("beam_width is {width}; on a graphics card it is {most} at most: {without}");
+        let text = format!("beam_width is {width}; on a graphics card it is {most} at most: {advice}");
         return Err(IndexError::Parameter(text));
     }
     if card.width.is_some() && options.mode == Some(SearchMode::Pipelined) {
@@ -37,19 +35,20 @@ fn check_card(card: &CardUse, options: &SearchOptions, list: usize, width: u32) 
 }
 
 impl Index {
-    /// Refuses queries that do not fit the index, and those of `rows` that have no answer.
+    /// Refuses queries that do not fit the index, and values in `rows` for which no distance is defined.
     pub(super) fn check_queries(&self, queries: &VectorFile, rows: Range<usize>) -> Result<(), IndexError> {
         self.check_vectors(queries, rows, ("queries", "query"))
     }
 
-    /// `vectors` as this index has them: an index of bits takes bytes for eight bits each. Everything that is asked of the
-    /// index takes either; who compares vectors with its own by other means needs this.
+    /// Returns `vectors` in the element of this index: an index of bits also accepts bytes, with eight bits
+    /// each. Methods of the index accept either. Callers that compare vectors with those of the index by
+    /// other means need this conversion.
     pub fn as_held<'a>(&self, vectors: &'a VectorFile) -> Cow<'a, VectorFile> {
         let bits = if self.element() == Element::B1 { vectors.as_bits() } else { None };
         bits.map_or(Cow::Borrowed(vectors), Cow::Owned)
     }
 
-    /// The same of whatever vectors: what all are called, and one.
+    /// Refuses vectors that do not fit the index. `all` and `one` name them in errors.
     pub(super) fn check_vectors(
         &self,
         queries: &VectorFile,
@@ -90,7 +89,7 @@ impl Index {
         Ok(())
     }
 
-    /// Turns what the user asked for into what the search needs.
+    /// Checks the options, and returns the parameters of the search with notes for the user.
     pub(super) fn params(
         &self,
         options: &SearchOptions,
@@ -115,7 +114,8 @@ impl Index {
         }
         if options.prune.is_some_and(|prune| !(prune >= 0.0 && prune.is_finite())) {
             return refuse(
-                "prune must be 0 or above: how much farther than the nearest a list may be".into(),
+                "prune must be 0 or above: lists more than 1 + prune times as far as the nearest are skipped"
+                    .into(),
             );
         }
         if let Some(places) = options.multi_probe.filter(|places| *places > MAX_MULTI_PROBE) {
@@ -123,7 +123,7 @@ impl Index {
         }
         self.check_knobs(options)?;
         if options.in_flight == Some(0) {
-            return refuse("in_flight is 0; at least one query must run a thread".into());
+            return refuse("in_flight is 0; at least one query must run on each thread".into());
         }
         let k = options.k.min(held);
         if k < options.k {
@@ -153,8 +153,8 @@ impl Index {
         let named = matches!(options.effort, Effort::SearchList(_)) || options.probes.is_some();
         if named && self.split.codes_left_out > 0 {
             notes.push(
-                "the memory budget holds shorter codes than the index has, with which a search_list or probes that are named \
-                 find less; allow more memory, or ask for a recall"
+                "the memory budget has space only for shortened codes, with which a given search_list or probes finds less; allow \
+                 more memory, or ask for a recall"
                     .into(),
             );
         }
@@ -172,7 +172,8 @@ impl Index {
         Ok((params, notes))
     }
 
-    /// Whether searches of this index have a use for `effort`: for a recall always, for all else where its family has.
+    /// Returns true if searches of this index support this kind of effort. All support a recall; the others
+    /// depend on the family.
     pub fn knows(&self, effort: Effort) -> bool {
         let knob = match effort {
             Effort::Recall(_) => return true,
@@ -182,7 +183,7 @@ impl Index {
         self.stored.knobs().contains(&knob)
     }
 
-    /// Refuses efforts that the index's family has no use for.
+    /// Refuses options that the index's family does not support.
     fn check_knobs(&self, options: &SearchOptions) -> Result<(), IndexError> {
         let known = self.stored.knobs();
         let given = [
@@ -207,20 +208,21 @@ impl Index {
         )))
     }
 
-    /// The effort for a recall.
+    /// Returns the effort for a recall.
     fn effort_for(&self, k: usize, recall: f32, held: usize, notes: &mut Vec<String>) -> query::Effort {
         let solved = self.opened.effort(k, recall, &self.machine());
         if solved.is_none_or(|solved| !solved.reached) {
             notes.extend(self.manifest.stored.and_then(|stored| stored.falls_short(recall)));
         }
         let Some(solved) = solved else {
-            // Too few vectors to calibrate: looking at all of them is exact and cheap.
+            // There are too few vectors for a calibration: comparing all of them is exact and cheap.
             return query::Effort { search_list: held, probes: held, prune: 0.0 };
         };
         settled(solved, &format!("recall {recall}"), notes)
     }
 
-    /// The effort of queries that begin before all is there that is kept in memory, where that is chosen by a recall.
+    /// Returns the effort of queries that begin before all codes are loaded; `None` unless the effort is
+    /// given by a recall alone.
     fn early_effort(&self, k: usize, options: &SearchOptions) -> Option<query::Effort> {
         let Effort::Recall(recall) = options.effort else { return None };
         if options.probes.is_some() || options.prune.is_some() {
@@ -230,7 +232,7 @@ impl Index {
         Some(settled(solved, "", &mut Vec::new()))
     }
 
-    /// The effort for an overall ratio.
+    /// Returns the effort for an overall ratio.
     fn effort_for_ratio(
         &self,
         k: usize,
@@ -241,20 +243,20 @@ impl Index {
         let refuse = |what: String| Err(IndexError::Parameter(what));
         if !(ratio >= 1.0 && ratio.is_finite()) {
             return refuse(format!(
-                "ratio is {ratio}; it must be at least 1, for example 1.05: what is found lies 5% farther away than the \
-                 nearest, in the mean"
+                "ratio is {ratio}; it must be at least 1, for example 1.05: the vectors found are then 5% farther away than the \
+                 nearest, on average"
             ));
         }
         if self.metric() == Metric::InnerProduct {
             return refuse(format!(
-                "{}: there is no ratio under ip, since an inner product is no distance; ask for a recall",
+                "{}: there is no ratio under ip, since an inner product is not a distance; ask for a recall",
                 self.directory.display()
             ));
         }
         match self.opened.effort_for_ratio(k, ratio, &self.machine()) {
             Some(solved) => Ok(settled(solved, &format!("an overall ratio of {ratio}"), notes)),
             None if self.opened.effort(k, 1.0, &self.machine()).is_none() => {
-                // Too few vectors to calibrate: looking at all of them is exact and cheap.
+                // There are too few vectors for a calibration: comparing all of them is exact and cheap.
                 Ok(query::Effort { search_list: held, probes: held, prune: 0.0 })
             }
             None => refuse(format!(
@@ -266,7 +268,7 @@ impl Index {
     }
 }
 
-/// The effort that was found for `asked`; notes if it does not reach that.
+/// Returns the effort that calibration found for `asked`. Adds a note if it does not reach that.
 fn settled(solved: Solved, asked: &str, notes: &mut Vec<String>) -> query::Effort {
     if !solved.reached {
         notes.push(format!(
@@ -274,7 +276,7 @@ fn settled(solved: Solved, asked: &str, notes: &mut Vec<String>) -> query::Effor
             solved.effort.search_list
         ));
     }
-    // A manifest may ask for no more than a caller.
+    // The limit for callers also holds for the calibration in a manifest.
     let search_list = solved.effort.search_list.min(MAX_SEARCH_LIST as usize);
     query::Effort { search_list, ..solved.effort }
 }

@@ -1,5 +1,6 @@
-//! How the rows of a set are searched: by comparing all of them, by passing over the others, or by finding more and leaving
-//! some out. Which is cheapest is asked of the cost model, for one query, so that a batch has the answers of its queries.
+//! The plan of a search within a row set: compare all rows of the set, skip other rows during the search, or
+//! search for more neighbours and drop those outside the set. The cost model chooses the cheapest plan for a
+//! single query, so that the answers do not depend on the number of queries in a batch.
 
 use super::Index;
 use super::change::Changing;
@@ -9,42 +10,44 @@ use crate::error::IndexError;
 use crate::query::within::{NEVER_LATE, most_of};
 use crate::query::{RowSet, SearchParams, WithinPlan, spread};
 
-/// Units whose lengths are looked at to know how long they are in the mean.
+/// Units whose mean length is taken for that of all.
 const SAMPLED_UNITS: usize = 16;
-/// Units that are read at the same time, about.
+/// About the number of units that are read at the same time.
 const UNITS_IN_FLIGHT: f64 = 64.0;
-/// Nanoseconds of the processor for a vector that is told, besides its bytes.
-const TELLING_NS: f64 = 20.0;
-/// Of all vectors, a search that leaves rows out finds one in so many at most: with more it is a scan that costs more.
+/// Nanoseconds of the processor for passing on a vector that was read, besides its bytes.
+const VECTOR_NS: f64 = 20.0;
+/// A search that drops rows afterwards finds at most this fraction (1/4) of all vectors: beyond that, a scan
+/// is cheaper.
 const MOST_SHARE: usize = 4;
 
-/// How many times as many neighbours a search looks for whose first has found too few of the set.
+/// Factor by which a query that found too few rows of the set searches for more neighbours.
 const MORE_TIMES: usize = 4;
 
-/// How many times as much a search by codes is taken to cost where somebody has to find out first whose codes lie where: most
-/// sets of an index that few rows were deleted from are searched without.
-const DEARER_UNPLACED: f64 = 2.0;
+/// Factor on the cost of a search by codes if the places of the set's codes are not known yet and have to be
+/// read. Most sets of an index with few deleted rows are searched without them.
+const UNPLACED_FACTOR: f64 = 2.0;
 
-/// A plan, and what it takes.
+/// A plan, with the parameters of its searches.
 pub(super) struct Planned {
     pub(super) plan: WithinPlan,
-    /// A sentence.
+    /// The reason for the plan, as a sentence.
     pub(super) reason: String,
-    /// Of a search for as many neighbours as are wanted.
+    /// The parameters of a search for as many neighbours as are wanted.
     pub(super) params: SearchParams,
-    /// Of the searches that find more, if that is the plan: each is for queries that had too few from the one before.
+    /// The parameters of the searches for more neighbours, if that is the plan. Each is for the queries that
+    /// found too few by the one before.
     pub(super) more: Vec<SearchParams>,
-    /// Whether codes lead to rows of the set.
+    /// True if rows of the set can be found by their codes.
     pub(super) has_codes: bool,
-    /// Answers that may come late ([`Stages`](crate::query::within::Stages)).
+    /// Number of answers that may come late ([`Stages`](crate::query::within::Stages)).
     pub(super) late: usize,
     pub(super) notes: Vec<String>,
 }
 
-/// Bytes that differ by no more than this factor are about as many.
+/// Numbers of bytes that differ by no more than this factor count as equal.
 const ABOUT: f64 = 1.25;
 
-/// Nanoseconds of each plan that is possible.
+/// Nanoseconds of each possible plan.
 #[derive(Debug, Clone, Copy)]
 struct Prices {
     scan: f64,
@@ -52,11 +55,11 @@ struct Prices {
     after: Option<f64>,
 }
 
-/// The cheapest plan for a set of `count` of `rows` rows, of which `k` are wanted, with the reason in a sentence. Of equal prices
-/// the surer answer is taken.
+/// Returns the cheapest plan for finding `k` rows of a set with `count` of `rows` rows, and the reason as a
+/// sentence. At equal prices, the plan with the more certain answers is chosen.
 fn choose(count: u32, rows: u32, k: usize, prices: &Prices) -> (WithinPlan, String) {
-    let of = format!("{count} of {rows} rows match");
-    let took = |ns: f64| format!("{:.0} us", ns / 1e3);
+    let matches = format!("{count} of {rows} rows match");
+    let us = |ns: f64| format!("{:.0} us", ns / 1e3);
     if count == 0 {
         return (WithinPlan::Scan, "no row matches".into());
     }
@@ -64,59 +67,60 @@ fn choose(count: u32, rows: u32, k: usize, prices: &Prices) -> (WithinPlan, Stri
         return (WithinPlan::All, format!("all {rows} rows match, so that it is a plain search"));
     }
     if count as usize <= k {
-        return (WithinPlan::Scan, format!("{of}, no more than are asked for: all are compared"));
+        return (WithinPlan::Scan, format!("{matches}, no more than are asked for: all are compared"));
     }
     let Prices { scan, among, after } = *prices;
     let searches = among.into_iter().chain(after).fold(f64::INFINITY, f64::min);
     if scan <= searches {
-        let reason = format!("{of}: comparing all of them takes about {}", took(scan));
+        let reason = format!("{matches}: comparing all of them takes about {}", us(scan));
         let reason = if searches.is_finite() {
-            format!("{reason}, a search {}", took(searches))
+            format!("{reason}, a search {}", us(searches))
         } else {
-            format!("{reason}, and no search knows which they are")
+            format!("{reason}, and no search can be restricted to them")
         };
         return (WithinPlan::Scan, reason);
     }
     if let Some(among) = among.filter(|among| *among <= searches) {
         let reason = format!(
-            "{of}: a search that passes over the others takes about {}, comparing all that match {}",
-            took(among),
-            took(scan)
+            "{matches}: a search that passes over the others takes about {}, comparing all that match {}",
+            us(among),
+            us(scan)
         );
         return (WithinPlan::Among, reason);
     }
     let reason = format!(
-        "{of}: a search that leaves the others out afterwards takes about {}, comparing all that match {}",
-        took(searches),
-        took(scan)
+        "{matches}: a search that leaves the others out afterwards takes about {}, comparing all that match {}",
+        us(searches),
+        us(scan)
     );
     (WithinPlan::After, reason)
 }
 
-/// The share of all rows that a set has.
+/// Returns the share of all rows that is in a set.
 fn share_of(count: u32, rows: u32) -> f64 {
     f64::from(count.max(1)) / f64::from(rows.max(1))
 }
 
-/// Neighbours to look for among all rows, so that `k` of them are of a set of this share: as many as hold `k` in the mean if the set
-/// is spread evenly, and three standard deviations more.
+/// Returns how many neighbours to search for among all rows so that `k` of them are in a set with this share:
+/// the number that contains `k` on average if the set is spread evenly, and three standard deviations more.
 fn more_of_all(k: usize, share: f64) -> usize {
     let (k, others) = (k as f64, 1.0 - share);
     ((k + 3.0 * (k * others).sqrt() + 3.0 * others + 1.0) / share).ceil() as usize
 }
 
-/// How many of the first of `found` neighbours answers are taken from, for a set of this share. Of the farthest of what a search has
-/// found it misses more than the recall of all says, and those of a set may be among these.
-pub(super) fn sure_of(found: usize, count: u32, rows: u32) -> usize {
+/// Returns how many of the nearest of `found` neighbours are used as answers, for a set of `count` of `rows`
+/// rows. Among the farthest neighbours, a search misses more than its recall over all of them suggests.
+pub(super) fn usable_neighbors(found: usize, count: u32, rows: u32) -> usize {
     (found as f64 * (1.0 - (1.0 - share_of(count, rows)) / 4.0)).ceil() as usize
 }
 
-/// The recall of a search that finds more, for the same reason.
-fn surer(recall: f32, share: f64) -> f32 {
+/// Returns the recall for a search for more neighbours, raised for the same reason.
+fn raised_recall(recall: f32, share: f64) -> f32 {
     recall + (1.0 - recall) * (1.0 - share) as f32 / 2.0
 }
 
-/// Answers that the second half of what is looked at may bring: as many as the recall allows to miss.
+/// Returns how many answers the second half of the compared candidates may contain: as many as the recall
+/// allows to miss.
 fn late_of(effort: Effort, k: usize) -> usize {
     match effort {
         Effort::Recall(recall) => ((1.0 - f64::from(recall)) * k as f64 + 1e-6) as usize,
@@ -125,7 +129,7 @@ fn late_of(effort: Effort, k: usize) -> usize {
 }
 
 impl Index {
-    /// How [`Index::search_within`] would search, and why, in a sentence.
+    /// Returns the plan by which [`Index::search_within`] would search, and the reason as a sentence.
     ///
     /// # Errors
     /// As [`Index::search_within`], for options and sets that do not fit the index.
@@ -160,10 +164,10 @@ impl Index {
         });
         let first = more_of_all(wanted, share_of(count, rows));
         let more = self.more_params(options, first, set);
-        let dearer = if self.reads_places() { DEARER_UNPLACED } else { 1.0 };
+        let factor = if self.reads_places() { UNPLACED_FACTOR } else { 1.0 };
         let prices = Prices {
             scan: price(self.scan_demand(count)),
-            among: among.map(|among| dearer * price(among)),
+            among: among.map(|among| factor * price(among)),
             after: more.map(|more| price(searcher.demand(&more, &machine))),
         };
         let (mut plan, mut reason) = choose(count, rows, params.k, &prices);
@@ -174,7 +178,7 @@ impl Index {
             );
         }
         let mut more: Vec<SearchParams> = more.filter(|_| plan == WithinPlan::After).into_iter().collect();
-        // What is left then is the surer way.
+        // Queries with too few answers after these searches use the cheaper of the other plans.
         let last = prices.among.unwrap_or(f64::INFINITY).min(prices.scan);
         while let Some(before) = more.last()
             && let Some(next) = self.more_params(options, before.k.saturating_mul(MORE_TIMES), set)
@@ -185,11 +189,12 @@ impl Index {
         Ok(Planned { plan, reason, params, more, has_codes: among.is_some(), late, notes })
     }
 
-    /// The candidate list that memory is planned for of a search that passes over other rows.
+    /// Returns the length of the candidate list for which memory is planned, of a search that skips other
+    /// rows.
     pub(super) fn list_among(&self, params: &SearchParams, late: usize, count: u32) -> usize {
         let widest = SearchParams {
             search_list: most_of(params.wanted(), late, count),
-            // All groups may be put in order, of a family that has any.
+            // In a family with groups, all of them may be sorted.
             probes: if params.probes > 0 { u32::MAX as usize } else { 0 },
             prune: 0.0,
             ..*params
@@ -197,13 +202,13 @@ impl Index {
         self.stored.planned_list(&widest)
     }
 
-    /// Refuses sets of other rows, and indexes whose rows have changed since they were built.
+    /// Refuses sets with another number of rows, and indexes whose rows have changed since the build.
     fn check_set(&self, set: &RowSet) -> Result<(), IndexError> {
         let refuse =
             |what: String| Err(IndexError::Parameter(format!("{}: {what}", self.directory.display())));
         if self.opened.in_place().is_some() {
             return refuse(
-                "searches within a set of rows are of indexes that stay as they were built".into(),
+                "an index that is changed in place cannot be searched within a set of rows".into(),
             );
         }
         let changed = |changing: &Changing| {
@@ -212,14 +217,14 @@ impl Index {
         };
         if self.changing.as_ref().is_some_and(changed) {
             return refuse(
-                "searches within a set of rows are of indexes that stay as they were built; build one of the vectors that \
-                 there are now"
+                "an index that has changed since its build cannot be searched within a set of rows; build one of its current \
+                 vectors"
                     .into(),
             );
         }
         if u64::from(set.rows()) != self.manifest.vectors {
             return refuse(format!(
-                "the set is of {} rows, the index has {}",
+                "the set is for an index of {} rows, this index has {}",
                 set.rows(),
                 self.manifest.vectors
             ));
@@ -227,7 +232,8 @@ impl Index {
         Ok(())
     }
 
-    /// The effort of a search that finds `more` of all rows; `None` where there is none, or none that memory allows.
+    /// Returns the parameters of a search for `more` neighbours among all rows; `None` if that is too many,
+    /// or does not fit in the memory budget.
     fn more_params(&self, options: &SearchOptions, more: usize, set: &RowSet) -> Option<SearchParams> {
         if more > set.rows() as usize / MOST_SHARE || more > MAX_SEARCH_LIST as usize {
             return None;
@@ -236,7 +242,7 @@ impl Index {
         let scaled = |effort: u32| (f64::from(effort) / share).ceil().min(f64::from(MAX_SEARCH_LIST)) as u32;
         let effort = match options.effort {
             Effort::SearchList(list) => Effort::SearchList(scaled(list).max(more as u32)),
-            Effort::Recall(recall) => Effort::Recall(surer(recall, share)),
+            Effort::Recall(recall) => Effort::Recall(raised_recall(recall, share)),
             Effort::Ratio(ratio) => Effort::Ratio(ratio),
         };
         let options = SearchOptions { k: more, effort, probes: options.probes.map(scaled), ..*options };
@@ -245,31 +251,34 @@ impl Index {
         Some(SearchParams { early: None, ..params })
     }
 
-    /// Whether a search reads about all vectors at once, as a scan does, of which queries share what is read.
+    /// Returns true if a search reads about all vectors at once, as a scan does. In a scan, the queries share
+    /// the reads.
     fn reads_all(&self, search: &Demand) -> bool {
         let all = self.manifest.vectors as f64 * self.opened.rows().set().row_bytes() as f64;
         search.rounds <= 1.0 && search.reads > 0.0 && search.moved_bytes * ABOUT >= all
     }
 
-    /// What a scan of `count` rows asks for, about: what holds them is read once, wherever that is known, and compared.
+    /// Returns about the demand of a scan of `count` rows: the units that contain them, or all units if these
+    /// are not known, are read once and compared.
     fn scan_demand(&self, count: u32) -> Demand {
         let (rows, machine) = (self.opened.rows(), self.machine());
         let all = rows.units().max(1);
         let sampled = SAMPLED_UNITS.min(all as usize);
         let lengths = spread(all as usize, sampled).map(|unit| f64::from(rows.span(unit as u32).len));
         let bytes = lengths.sum::<f64>() / sampled as f64;
-        let known = rows.unit_of(0).is_some() || self.may_note() || self.opened.positions().is_some();
+        let known = rows.unit_of(0).is_some() || self.may_keep_located() || self.opened.positions().is_some();
         let (all, count) = (f64::from(all), f64::from(count));
-        // Of units that are drawn once for each row so many are drawn at all.
+        // The expected number of distinct units if one is drawn for each row.
         let units = if known { all * -(-count / all).exp_m1() } else { all };
         let row = rows.set().row_bytes() as f64;
-        let told = (units * bytes / row.max(1.0)).min(self.manifest.vectors as f64);
+        let vectors = (units * bytes / row.max(1.0)).min(self.manifest.vectors as f64);
         Demand {
             rounds: (units / UNITS_IN_FLIGHT).max(1.0),
             reads: units,
             moved_bytes: units * moved_bytes(bytes, 1, machine.profile.granularity),
-            // All that is read is checked, which takes about as long as comparing it.
-            compute_ns: (units * bytes + count * row) * machine.processor.vector_byte_ns + told * TELLING_NS,
+            // All bytes that are read are checked, which takes about as long as comparing them.
+            compute_ns: (units * bytes + count * row) * machine.processor.vector_byte_ns
+                + vectors * VECTOR_NS,
         }
     }
 }
@@ -279,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cheapest_plan_is_taken_and_says_why() {
+    fn the_cheapest_plan_is_chosen_with_its_reason() {
         let plan = |count, prices: &Prices| choose(count, 1000, 10, prices).0;
         let all = Prices { scan: 3.0, among: Some(2.0), after: Some(1.0) };
         assert_eq!(plan(500, &all), WithinPlan::After);
@@ -298,12 +307,22 @@ mod tests {
     }
 
     #[test]
-    fn more_neighbours_hold_those_of_a_set() {
+    fn the_searches_for_more_neighbours_depend_on_the_share_of_the_set() {
         let more = |k, count| more_of_all(k, share_of(count, 1000));
         assert_eq!((more(10, 500), more(10, 100), more(10, 990), more(1, 1)), (39, 227, 13, 7996));
         assert_eq!(more(10, 0), more(10, 1));
-        assert_eq!((sure_of(40, 500, 1000), sure_of(13, 990, 1000), sure_of(7, 1, 1 << 31)), (35, 13, 6));
-        assert_eq!((surer(0.5, 0.5), surer(0.5, 1.0), surer(1.0, 0.1)), (0.625, 0.5, 1.0));
+        assert_eq!(
+            (
+                usable_neighbors(40, 500, 1000),
+                usable_neighbors(13, 990, 1000),
+                usable_neighbors(7, 1, 1 << 31)
+            ),
+            (35, 13, 6)
+        );
+        assert_eq!(
+            (raised_recall(0.5, 0.5), raised_recall(0.5, 1.0), raised_recall(1.0, 0.1)),
+            (0.625, 0.5, 1.0)
+        );
         assert_eq!((late_of(Effort::Recall(0.95), 10), late_of(Effort::Recall(0.9), 10)), (0, 1));
         assert_eq!((late_of(Effort::Recall(0.95), 100), late_of(Effort::Recall(1.0), 100)), (5, 0));
         assert_eq!(late_of(Effort::SearchList(50), 10), NEVER_LATE);

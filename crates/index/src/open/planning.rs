@@ -1,4 +1,5 @@
-//! How memory is divided, by one function: for opening an index, and for saying how much would be enough for what was refused.
+//! The division of a memory budget. The same function divides it when an index is opened, and finds the
+//! smallest sufficient budget for an error.
 
 use super::going_on::plan_with_standby;
 use super::numa::Placement;
@@ -12,34 +13,39 @@ use bathyal_gpu::Card;
 use bathyal_store::Generation;
 use std::sync::Arc;
 
-/// The part of a budget of memory that is kept for inserts, where there is as much to spare.
-pub(super) const ROOM_SHARE: u64 = 16;
-/// Budgets that are tried at most to find one that is enough. Each is what the last one leaves short; three quarters of what a
-/// budget grows by go to caches and codes at most, so that a hundred steps cover any factor.
+/// This fraction (1/16) of a memory budget is kept for inserts, if the budget is large enough.
+pub(super) const INSERTS_SHARE: u64 = 16;
+/// The most budgets that are tried to find a sufficient one. Each is the memory that the division of the last
+/// one needs. At most three quarters of an increase go to caches and codes, so that a hundred steps cover any
+/// factor.
 const MOST_TRIES: usize = 200;
 
-/// All that the division of a budget follows from, besides the index itself.
+/// The input of the division of a budget, besides the index itself.
 pub(super) struct Planning {
     place: Place,
+    /// True if the index is in a remote store.
     far: bool,
+    /// True if the tier reads as little as a cache line at once, as the memory of another machine does.
     lines: bool,
     card: Option<Arc<dyn Card>>,
+    /// True if the vectors are in the card's memory, too.
     whole: bool,
+    /// Bytes of the memory for searches that several indexes share, if there is any.
     searches: Option<u64>,
     placement: Placement,
-    /// What is set aside for a processor that goes on without its card.
+    /// Bytes reserved for a processor that replaces its card.
     pub(super) standby: Option<u64>,
-    /// Bytes of changes and of their log, of an index that changes.
+    /// Bytes of changes and of their log; `None` if the index does not take changes.
     logged: Option<u64>,
 }
 
-/// What a search takes besides the index, of which there is a plan already.
+/// The memory of a search, besides that of the open index.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wanted {
+pub(super) struct SearchNeeds {
     pub(super) threads: u64,
     /// Bytes of all running queries of a thread.
     pub(super) queries: u64,
-    /// Bytes that the open index has noted since.
+    /// Bytes of the positions that the open index has found since.
     pub(super) noted: u64,
 }
 
@@ -68,12 +74,13 @@ impl Planning {
         })
     }
 
-    /// Where threads run and copies lie.
+    /// Returns the NUMA placement of threads and copies.
     pub(super) fn placement(&self) -> &Placement {
         &self.placement
     }
 
-    /// Divides `budget`; the second is what it lacks for a processor that goes on without its card.
+    /// Divides `budget`. If it is too small for the standby, the second value is the budget that would be
+    /// enough.
     fn divide(
         &self,
         manifest: &Manifest,
@@ -83,13 +90,13 @@ impl Planning {
         let Planning { place, far, lines, ref card, whole, searches, .. } = *self;
         let from = Origin { place, far, lines, card: card.as_deref(), whole, searches };
         let plan = |budget| MemorySplit::plan(manifest, stored, from, budget);
-        let placed = |budget| self.placement.plan(budget, stored.keeps(), plan);
-        let changed = |budget| with_changes(self.logged, budget, placed);
-        let (split, lacking) = plan_with_standby(budget, self.standby, changed)?;
+        let with_copies = |budget| self.placement.plan(budget, stored.keeps(), plan);
+        let with_changes = |budget| plan_with_changes(self.logged, budget, with_copies);
+        let (split, lacking) = plan_with_standby(budget, self.standby, with_changes)?;
         Ok((searches.map_or(split, |bytes| split.sharing(bytes)), lacking))
     }
 
-    /// Divides `budget`, or says how much would be enough.
+    /// Divides `budget`. If it is too small, the error names a sufficient one.
     pub(super) fn split(
         &self,
         manifest: &Manifest,
@@ -105,26 +112,26 @@ impl Planning {
         })
     }
 
-    /// The least budget from `needed` on that can be divided, and has room for what is `wanted` besides.
+    /// Returns the least budget from `needed` on that can be divided, and has space for `search`.
     pub(super) fn enough(
         &self,
         manifest: &Manifest,
         stored: &dyn Stored,
         needed: u64,
-        wanted: Option<Wanted>,
+        search: Option<SearchNeeds>,
     ) -> u64 {
-        // Shared memory is another number than the budget, and does not change how that is divided.
+        // Shared search memory is not part of the budget, and does not change its division.
         if self.searches.is_some() {
             return needed;
         }
         let mut budget = needed;
         for _ in 0..MOST_TRIES {
-            let more = match (self.divide(manifest, stored, Some(budget)), wanted) {
-                (Ok((split, _)), Some(wanted)) => {
+            let more = match (self.divide(manifest, stored, Some(budget)), search) {
+                (Ok((split, _)), Some(search)) => {
                     let buffers = stored.buffers();
                     let with_codes = split.codes_on_tier > 0 || self.far;
-                    let thread = buffers.thread_bytes(with_codes, self.far) + wanted.queries;
-                    split.fixed() + wanted.noted + wanted.threads * thread
+                    let thread = buffers.thread_bytes(with_codes, self.far) + search.queries;
+                    split.fixed() + search.noted + search.threads * thread
                 }
                 (Err(IndexError::Memory { needed, .. }), _) => needed.max(budget + 1),
                 _ => return budget,
@@ -138,20 +145,21 @@ impl Planning {
     }
 }
 
-/// Divides the memory `given` to an index by `plan`, with room for what was inserted, of so many bytes with the log, and, where there is some, for what will be.
-fn with_changes(
+/// Divides the budget `given` by `plan`, with `logged` bytes for the changes so far, or with the share for
+/// inserts if that is larger and leaves enough for the index.
+fn plan_with_changes(
     logged: Option<u64>,
     given: Option<u64>,
     plan: impl Fn(Option<u64>) -> Result<MemorySplit, IndexError>,
 ) -> Result<MemorySplit, IndexError> {
     let (Some(taken), Some(given)) = (logged, given) else { return plan(given) };
-    let room = given / ROOM_SHARE;
-    let with = |changes: u64| {
+    let share = given / INSERTS_SHARE;
+    let plan_for = |changes: u64| {
         let split = plan(Some(given.saturating_sub(changes)))?;
         Ok(MemorySplit { budget: Some(given), changes, ..split })
     };
-    let roomy = if room > taken { with(room).ok() } else { None };
-    roomy.map_or_else(|| with(taken), Ok).map_err(|error| match error {
+    let with_share = if share > taken { plan_for(share).ok() } else { None };
+    with_share.map_or_else(|| plan_for(taken), Ok).map_err(|error| match error {
         IndexError::Memory { what, needed, advice, .. } => {
             IndexError::Memory { what, needed: needed + taken, given, advice }
         }

@@ -1,4 +1,4 @@
-//! Measuring the store that an index lies in, with reads of the index itself.
+//! Measures the store of an index by reads of the index itself.
 
 use crate::error::IndexError;
 use crate::format::manifest::Manifest;
@@ -8,17 +8,18 @@ use bathyal_tier::backend::file::FileOptions;
 use bathyal_tier::probe::{ProbeOptions, ProbeReport, probe_tier};
 use std::path::Path;
 
-/// Bytes of the reads that measure a store far away: a page, what a link carries in the time of a request, and what fills it.
+/// The bytes of the measured reads of a remote store: a page, the bytes that the network transfers in the
+/// time of a request, and enough to saturate it.
 const BLOCKS: [u32; 3] = [4 << 10, 64 << 10, 1 << 20];
-/// Requests in flight that are measured.
+/// The measured numbers of requests in flight.
 const DEPTHS: [u32; 5] = [1, 8, 32, 128, 512];
 
-/// Measures the store in which the index at `path` lies by reads of its largest file; nothing is written. Blocks and depths are
-/// those of stores far away, whatever `options` say of them. `progress` as for
+/// Measures the store of the index at `path` by reads of its file of pages. Nothing is written. The blocks
+/// and depths are those of remote stores and replace those in `options`. `progress` is as for
 /// [`probe_tier`](bathyal_tier::probe::probe_tier).
 ///
 /// # Errors
-/// [`IndexError`]: no index there, a store that does not answer; cancellation.
+/// [`IndexError`]: no index at `path`, a store that does not answer; cancellation.
 pub fn probe_store(
     path: impl AsRef<Path>,
     store: &StoreOptions,

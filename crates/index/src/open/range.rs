@@ -1,8 +1,8 @@
 //! Range search: all vectors within a distance of each query.
 //!
-//! A query searches for its k nearest vectors, with k rising from round to round until the k-th lies beyond the radius, each
-//! time with the effort of the calibration for that k. The result then has the recall that was asked for, and a query with
-//! few vectors around it costs no more than an ordinary search.
+//! A query searches for its k nearest vectors, with k rising from round to round until the k-th lies beyond
+//! the radius, each time with the effort of the calibration for that k. The result then has the recall that
+//! was asked for, and a query with few vectors around it costs no more than an ordinary search.
 
 use super::pool::{AnsweredQuery, Answers, Job, RangePlan, RawQueries};
 use super::{Effort, Index, SearchOptions};
@@ -69,14 +69,15 @@ pub struct RangeResult {
 }
 
 impl Index {
-    /// Finds all vectors whose distance to a query is at most `radius`, for each query. Distances are those that a search
-    /// reports: squared L2, negative inner product, 1 - cosine.
+    /// Finds all vectors whose distance to a query is at most `radius`, for each query. Distances are those
+    /// that a search reports: squared L2, negative inner product, 1 - cosine.
     ///
-    /// The result is approximate: it contains about `options.recall` of the vectors within the radius, and none outside
-    /// it. The search of a small index without a calibration is exact.
+    /// The result is approximate: it contains about `options.recall` of the vectors within the radius, and
+    /// none outside it. The search of a small index without a calibration is exact.
     ///
     /// # Errors
-    /// As [`Index::search`]; [`IndexError::Parameter`] for a radius that is not a number, or below 0 under l2.
+    /// As [`Index::search`]; [`IndexError::Parameter`] for a radius that is not a number, or below 0 under
+    /// l2.
     pub fn range_search(
         &self,
         queries: &VectorFile,

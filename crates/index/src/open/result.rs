@@ -30,19 +30,19 @@ pub struct SearchResult {
     pub totals: SearchTotals,
     /// Seconds from the first query's start to the last one's end.
     pub seconds: f64,
-    /// The time of all queries together by phase, in nanoseconds: of `read` elapsed time, of the other phases processor
-    /// time. Queries in flight at once wait at the same time, so the sum of their waits exceeds the elapsed time of the
-    /// search. Empty unless the search was timed.
+    /// The time of all queries together by phase, in nanoseconds: of `read` elapsed time, of the other phases
+    /// processor time. Queries in flight at once wait at the same time, so the sum of their waits exceeds the
+    /// elapsed time of the search. Empty unless the search was timed.
     pub phases: Vec<PhaseTime>,
     /// The length of the candidate list.
     pub search_list: u32,
-    /// The number of groups to scan, the most posting lists to read, or the blocks to read of each hash table, before the
-    /// rules that give single queries more or fewer. `None` in families without them.
+    /// The number of groups to scan, the most posting lists to read, or the blocks to read of each hash
+    /// table, before the rules that give single queries more or fewer. `None` in families without them.
     pub probes: Option<u32>,
     /// Threads used.
     pub threads: usize,
-    /// The requests to the store, if the index is in a remote one. Searches of the index that run at the same time share
-    /// requests, and each of them counts those of all.
+    /// The requests to the store, if the index is in a remote one. Searches of the index that run at the same
+    /// time share requests, and each of them counts those of all.
     pub requests: Option<Requests>,
     /// How a search within a row set found its rows ([`Index::search_within`]); `None` for other searches.
     pub within: Option<WithinPlan>,
@@ -53,7 +53,8 @@ pub struct SearchResult {
 }
 
 impl SearchResult {
-    /// Adds a note if queries have fewer neighbours than `k`. `others_change_it`: other machines may have deleted vectors.
+    /// Adds a note if queries have fewer neighbours than `k`. `others_change_it`: other machines may have
+    /// deleted vectors.
     pub(super) fn note_short(&mut self, others_change_it: bool) {
         let short = self.ids.chunks(self.k.max(1)).filter(|ids| ids.last() == Some(&NO_ID)).count();
         if short > 0 {
@@ -67,8 +68,8 @@ impl SearchResult {
         }
     }
 
-    /// Adds a note if queries are too different from those of the calibration, whose distances are in `measured`, for it to
-    /// predict the effort for the recall.
+    /// Adds a note if queries are too different from those of the calibration, whose distances are in
+    /// `measured`, for it to predict the effort for the recall.
     pub(super) fn note_unlike(&mut self, measured: &[Reach], effort: Effort) {
         let (asked, ratio) = match effort {
             Effort::Recall(recall) => (format!("recall {recall}"), 1.0),

@@ -1,4 +1,4 @@
-//! The vectors of a damaged index: those on pages and in records that are whole, whatever else of it is lost.
+//! Salvage of the vectors of a damaged index from all pages and records that are undamaged.
 
 use super::{Index, OpenOptions};
 use crate::error::IndexError;
@@ -14,28 +14,28 @@ use bathyal_vectors::progress::{Progress, Silent};
 
 /// Bytes that are read at once.
 const READ_BYTES: u64 = 1 << 20;
-/// Places that are told of; the others are counted.
-const TOLD: usize = 20;
+/// The most faults that are described; the others are only counted.
+const MOST_FAULTS: usize = 20;
 
-/// What of the vectors of an index could not be read.
+/// The losses of a salvage.
 #[derive(Debug, Default)]
 pub struct Salvaged {
-    /// Pages, records or lists that are not what was written.
+    /// Damaged pages, records or lists.
     pub lost_units: u64,
-    /// The first of them, and what was found there, in sentences.
+    /// Descriptions of the first of them, as sentences.
     pub faults: Vec<String>,
 }
 
 impl Salvaged {
-    fn lose(&mut self, error: &dyn std::fmt::Display) {
+    fn record_loss(&mut self, error: &dyn std::fmt::Display) {
         self.lost_units += 1;
-        if self.faults.len() < TOLD {
+        if self.faults.len() < MOST_FAULTS {
             self.faults.push(error.to_string());
         }
     }
 }
 
-/// Whether an error says that bytes are not there, or not what was written: a repair goes on without them.
+/// Returns true if an error means that data is missing or damaged. A repair continues without that data.
 pub fn is_loss(error: &IndexError) -> bool {
     match error {
         IndexError::Store(error) => error.is_loss(),
@@ -44,13 +44,15 @@ pub fn is_loss(error: &IndexError) -> bool {
     }
 }
 
-/// Tells `each` of all vectors of the index in `directory` that are whole: the id, and the vector as [`Index::vectors`] gives it.
-/// One may be told of more than once. Every page, record or list is looked at on its own, under its checksum, which no other
-/// index's fits. `flat`, `cluster`, `lsh` and `graph` need nothing else but the manifest (and the codec of a graph); others have
-/// to be opened, which takes all that is kept in memory.
+/// Calls `each` with the id and the bytes, as [`Index::vectors`] returns them, of every undamaged vector of
+/// the index in `directory`. A vector may be passed more than once. Each page, record or list is checked on
+/// its own by its checksum, which data of another index does not match. For `flat`, `cluster`, `lsh` and
+/// `graph`, only the manifest has to be undamaged (and the codec of a graph). An index of another family has
+/// to be opened, so that all data that it keeps in memory has to be undamaged.
 ///
 /// # Errors
-/// Damage, of what no vector is found without; what `each` returns; cancellation by `progress`; device errors.
+/// Damage of data without which no vector can be found; the errors of `each`; cancellation by `progress`;
+/// device errors.
 pub fn salvage_vectors(
     directory: &dyn Generation,
     progress: &dyn Progress,
@@ -61,26 +63,26 @@ pub fn salvage_vectors(
     let form = Form::of(&manifest);
     let form = form.map_err(|reason| IndexError::damaged(directory.address(), "the manifest", reason))?;
     let (mut values, mut given) = (Vec::new(), Vec::new());
-    let mut tell =
+    let mut decode =
         |id: u32, stored: &[u8]| each(id, form.given_row(HeldRow::Stored(stored), &mut values, &mut given));
     match stored.rows_alone(directory, &manifest)? {
         Some(rows) => {
             let object = directory.get(&manifest.paged_file().name)?;
-            by_reads(&*rows, &*object, progress, &mut tell)
+            salvage_file(&*rows, &*object, progress, &mut decode)
         }
         None => {
             let index = Index::open_in(directory, &OpenOptions::default(), &Silent)?;
-            by_walks(&index, progress, &mut tell)
+            salvage_index(&index, progress, &mut decode)
         }
     }
 }
 
-/// Reads units from a file, many at once, and each alone where that fails.
-fn by_reads(
+/// Reads units from a file, many at once, or one by one if that fails.
+fn salvage_file(
     rows: &dyn Rows,
     object: &dyn Object,
     progress: &dyn Progress,
-    tell: &mut EachVector<'_>,
+    each: &mut EachVector<'_>,
 ) -> Result<Salvaged, IndexError> {
     let (mut salvaged, mut bytes, mut unit) = (Salvaged::default(), Vec::new(), 0);
     progress.stage("salvaging vectors", u64::from(rows.units()));
@@ -105,10 +107,10 @@ fn by_reads(
         for unit in unit..next {
             let span = rows.span(unit);
             let at = (span.offset - start) as usize;
-            let own = &mut bytes[at..at + span.len as usize];
-            let read = if together { Ok(()) } else { object.read_at(span.offset, own) };
-            let outcome = read.map_err(IndexError::from).and_then(|()| rows.read(unit, own, tell));
-            lose(outcome, &mut salvaged)?;
+            let unit_bytes = &mut bytes[at..at + span.len as usize];
+            let read = if together { Ok(()) } else { object.read_at(span.offset, unit_bytes) };
+            let outcome = read.map_err(IndexError::from).and_then(|()| rows.read(unit, unit_bytes, each));
+            record_loss(outcome, &mut salvaged)?;
         }
         progress.advance(u64::from(next));
         unit = next;
@@ -116,11 +118,11 @@ fn by_reads(
     Ok(salvaged)
 }
 
-/// Reads the units of an open index, many at once, and each alone where that fails.
-fn by_walks(
+/// Reads the units of an open index, many at once, or one by one if that fails.
+fn salvage_index(
     index: &Index,
     progress: &dyn Progress,
-    tell: &mut EachVector<'_>,
+    each: &mut EachVector<'_>,
 ) -> Result<Salvaged, IndexError> {
     let (mut salvaged, rows) = (Salvaged::default(), index.opened.rows());
     progress.stage("salvaging vectors", u64::from(rows.units()));
@@ -130,10 +132,10 @@ fn by_walks(
             return Err(IndexError::Cancelled);
         }
         let units = first..first.saturating_add(at_once).min(rows.units());
-        let mut walk = |units| index.walk(&*rows, units, Control::default(), |_, id, row| tell(id, row));
+        let mut walk = |units| index.walk(&*rows, units, Control::default(), |_, id, row| each(id, row));
         if walk(units.clone()).is_err() {
             for unit in units {
-                lose(walk(unit..unit + 1), &mut salvaged)?;
+                record_loss(walk(unit..unit + 1), &mut salvaged)?;
             }
         }
         progress.advance(u64::from(first));
@@ -141,9 +143,10 @@ fn by_walks(
     Ok(salvaged)
 }
 
-fn lose(outcome: Result<(), IndexError>, salvaged: &mut Salvaged) -> Result<(), IndexError> {
+/// Records a loss in `salvaged`, and returns other errors.
+fn record_loss(outcome: Result<(), IndexError>, salvaged: &mut Salvaged) -> Result<(), IndexError> {
     match outcome {
-        Err(error) if is_loss(&error) => salvaged.lose(&error),
+        Err(error) if is_loss(&error) => salvaged.record_loss(&error),
         outcome => return outcome,
     }
     Ok(())

@@ -1,8 +1,9 @@
-//! The nearest of a set by comparing all of it: what holds rows of the set is read once for all queries, by all threads.
+//! Scan of a row set: all its rows are compared. The units that contain them are read once for all queries,
+//! by all threads.
 
 use super::Index;
 use super::pool::RawQueries;
-use super::vectors::{NOWHERE, go_on};
+use super::vectors::{NOWHERE, check_control};
 use crate::error::IndexError;
 use crate::query::set::VectorSet;
 use crate::query::{QueryStats, RowSet};
@@ -11,40 +12,41 @@ use bathyal_kernels::{Neighbor, TopK};
 use bathyal_tier::Control;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// Bytes of what is found of queries that are compared in one pass, where there is no budget.
+/// The most bytes of the neighbours of one pass, if there is no budget.
 const PASS_BYTES: u64 = 256 << 20;
-/// Bytes of a neighbour on its way: it is kept by each thread, and put in order.
+/// Bytes of a neighbour during a pass: in the list of a thread, and in the sorted list.
 const NEIGHBOR_BYTES: u64 = 24;
-/// Units that a thread reads, or of which it compares what they hold with so many queries, at least: with fewer it takes longer to
-/// begin. As many are read at once by one.
+/// The fewest units for which a further thread is started: starting one takes longer than reading fewer. One
+/// thread reads as many at once.
 const LEAST_UNITS: usize = 64;
+/// The fewest comparisons of a unit with a query for which a further thread is started.
 const LEAST_COMPARED: usize = 4096;
-/// Rows whose places are looked up at a time, where there is no room for those of all.
+/// Rows whose units are looked up at a time, if there is no memory for those of all vectors.
 const LOOKED_UP: usize = 16 << 10;
 
-/// What a pass over a set has found.
+/// The result of a pass over a set.
 pub(super) struct Pass {
-    /// The nearest of each query, in order.
+    /// The nearest rows of each query, the nearest first.
     pub(super) nearest: Vec<Vec<Neighbor>>,
-    /// What it cost to read; of distances those of one query.
+    /// The reads of the pass, and the distances of one query.
     pub(super) cost: QueryStats,
 }
 
-/// Queries as they are compared.
-struct Asked {
+/// Queries in the form in which they are compared with stored vectors.
+struct PreparedQueries {
     bytes: Vec<u8>,
     row_bytes: usize,
 }
 
-impl Asked {
-    fn of(set: &VectorSet, queries: &RawQueries) -> Asked {
+impl PreparedQueries {
+    fn new(set: &VectorSet, queries: &RawQueries) -> PreparedQueries {
         let (mut floats, mut bytes, mut one) = (vec![0.0; set.dim], Vec::new(), Vec::new());
         for row in 0..queries.count {
             set.form.floats(queries.row(row), &mut floats);
             set.form.query(queries.row(row), &floats, &mut one);
             bytes.extend_from_slice(&one);
         }
-        Asked { row_bytes: one.len().max(1), bytes }
+        PreparedQueries { row_bytes: one.len().max(1), bytes }
     }
 
     fn iter(&self) -> impl Iterator<Item = &[u8]> {
@@ -52,18 +54,18 @@ impl Asked {
     }
 }
 
-/// What the threads of a pass share.
-struct Shared<'a> {
-    asked: &'a Asked,
+/// The state that the threads of a pass share.
+struct SharedPass<'a> {
+    queries: &'a PreparedQueries,
     k: usize,
-    /// Rows of the set that nobody has compared yet: a vector may be told of more than once.
+    /// Bits of the rows of the set that no thread has compared yet: a vector may be stored more than once.
     left: Vec<AtomicU64>,
-    /// Where each vector lies, if that is noted.
+    /// The unit of each vector, if the pass keeps them; otherwise empty.
     located: Vec<AtomicU32>,
 }
 
-impl Shared<'_> {
-    /// Whether the row is of the set and this is the first time that it is told.
+impl SharedPass<'_> {
+    /// Returns true if the row is in the set and was not compared before.
     fn claim(&self, id: u32) -> bool {
         let bit = 1 << (id % 64);
         let word = self.left.get(id as usize / 64);
@@ -72,10 +74,10 @@ impl Shared<'_> {
 }
 
 impl Index {
-    /// How many queries and threads one pass may have, by the memory that is left.
+    /// Returns the number of queries and of threads of a pass that the memory budget allows.
     ///
     /// # Errors
-    /// [`IndexError::Memory`] where not even one query on one thread has room.
+    /// [`IndexError::Memory`] if the memory is too small even for one query on one thread.
     fn pass_of(
         &self,
         queries: usize,
@@ -84,28 +86,28 @@ impl Index {
         threads: usize,
     ) -> Result<(usize, usize), IndexError> {
         let query = u64::from(self.manifest.dim) * 8 + 64;
-        let on = |threads: u64, queries: u64| {
+        let needed_bytes = |threads: u64, queries: u64| {
             let found = queries * k as u64 * NEIGHBOR_BYTES * (threads + 1);
             self.needed_bytes(0, 0, 0) + threads * self.thread_bytes + set.bytes() + queries * query + found
         };
         let Some(given) = self.split.budget else {
-            let each = k as u64 * NEIGHBOR_BYTES * (threads as u64 + 1) + query;
-            return Ok(((PASS_BYTES / each).clamp(1, queries.max(1) as u64) as usize, threads));
+            let per_query = k as u64 * NEIGHBOR_BYTES * (threads as u64 + 1) + query;
+            return Ok(((PASS_BYTES / per_query).clamp(1, queries.max(1) as u64) as usize, threads));
         };
-        let fitting = (1..=threads as u64).rev().find(|threads| on(*threads, 1) <= given);
+        let fitting = (1..=threads as u64).rev().find(|threads| needed_bytes(*threads, 1) <= given);
         let Some(threads) = fitting else {
             let advice = "allow at least that much".into();
-            let besides = on(1, 1) - self.needed_bytes(1, 0, 0);
+            let besides = needed_bytes(1, 1) - self.needed_bytes(1, 0, 0);
             let needed = self.enough_with(1, besides);
             return Err(IndexError::Memory { what: "this search", needed, given, advice });
         };
-        let each = on(threads, 1) - on(threads, 0);
-        let fitting = (given - on(threads, 0)) / each.max(1);
+        let per_query = needed_bytes(threads, 1) - needed_bytes(threads, 0);
+        let fitting = (given - needed_bytes(threads, 0)) / per_query.max(1);
         Ok((fitting.clamp(1, queries.max(1) as u64) as usize, threads as usize))
     }
 
-    /// The `k` nearest of `set`, which has at least as many rows, of all queries; `each` is told of each pass: the number of its first
-    /// query, and what it found.
+    /// Finds the `k` nearest rows of `set`, which has at least as many, for all queries. Calls `each` with
+    /// the number of the first query and the result of each pass.
     pub(super) fn scan_set(
         &self,
         queries: &RawQueries,
@@ -119,33 +121,35 @@ impl Index {
         for first in (0..queries.count).step_by(at_once) {
             let last = queries.count.min(first + at_once);
             let bytes = (first..last).flat_map(|row| queries.row(row)).copied().collect();
-            let some = RawQueries { bytes, count: last - first };
-            each(first, self.pass(&some, k, set, threads, control)?);
+            let queries = RawQueries { bytes, count: last - first };
+            each(first, self.pass(&queries, k, set, threads, control)?);
         }
         Ok(())
     }
 
-    /// The units that hold rows of `set`, rising, or all where nobody knows where vectors lie.
+    /// Returns the units that contain rows of `set`, in ascending order, or all units if those of vectors are
+    /// not known.
     fn units_of_set(&self, set: &RowSet, control: Control<'_>) -> Result<Vec<u32>, IndexError> {
         let rows = self.opened.rows();
-        if self.may_note() {
+        if self.may_keep_located() {
             self.locate_all(control)?;
         }
         let located = self.located();
         let all = rows.units();
-        let mut units = room("what is read of a set", set.count().min(all) as usize)?;
+        let mut units = room("the units to read for a set of rows", set.count().min(all) as usize)?;
         let ordered = rows.unit_of(0).is_some();
         if let Some(positions) = self.opened.positions().filter(|_| !ordered && located.is_none()) {
-            // There is no room for where all lie: some at a time are looked up.
-            let mut words: Vec<u64> = zeros("what is read of a set", all.div_ceil(64) as usize)?;
+            // There is no memory for the table of all units: the units of some rows at a time are looked up.
+            let mut words: Vec<u64> =
+                zeros("the units to read for a set of rows", all.div_ceil(64) as usize)?;
             let mut ids = set.iter();
             loop {
-                let some: Vec<u32> = ids.by_ref().take(LOOKED_UP).collect();
-                if some.is_empty() {
+                let block: Vec<u32> = ids.by_ref().take(LOOKED_UP).collect();
+                if block.is_empty() {
                     break;
                 }
-                go_on(control)?;
-                for unit in positions.pages_of(&some, self.is_far())? {
+                check_control(control)?;
+                for unit in positions.pages_of(&block, self.is_far())? {
                     words[unit as usize / 64] |= 1 << (unit % 64);
                 }
             }
@@ -159,7 +163,7 @@ impl Index {
         let located = |id: u32| located.and_then(|units| units.get(id as usize).copied());
         let mut seen = RowSet::from_ids(all, std::iter::empty());
         if ordered {
-            // They rise with the ids.
+            // Units ascend with the ids.
             let of_set = set.iter().filter_map(|id| rows.unit_of(id)).filter(|unit| *unit < all);
             of_set.for_each(|unit| {
                 if units.last() != Some(&unit) {
@@ -183,13 +187,13 @@ impl Index {
         control: Control<'_>,
     ) -> Result<Pass, IndexError> {
         let units = self.units_of_set(set, control)?;
-        let (rows, asked) = (self.opened.rows(), Asked::of(self.opened.rows().set(), queries));
-        let noted = rows.unit_of(0).is_none() && self.located().is_none() && self.may_note();
-        let vectors = if noted { self.manifest.vectors as usize } else { 0 };
+        let (rows, prepared) = (self.opened.rows(), PreparedQueries::new(self.opened.rows().set(), queries));
+        let keeps = rows.unit_of(0).is_none() && self.located().is_none() && self.may_keep_located();
+        let vectors = if keeps { self.manifest.vectors as usize } else { 0 };
         let mut located = room("where vectors lie", vectors)?;
         located.resize_with(vectors, || AtomicU32::new(NOWHERE));
         let left = set.words().iter().map(|word| AtomicU64::new(*word)).collect();
-        let shared = Shared { asked: &asked, k, left, located };
+        let shared = SharedPass { queries: &prepared, k, left, located };
         let compared = units.len().saturating_mul(queries.count);
         let worthwhile = (units.len() / LEAST_UNITS).max(compared / LEAST_COMPARED);
         let threads = threads.min(worthwhile).min(units.len()).max(1);
@@ -208,10 +212,10 @@ impl Index {
         })?;
         let lacking: u32 = shared.left.iter().map(|word| word.load(Relaxed).count_ones()).sum();
         if lacking > 0 {
-            let reason = format!("{lacking} of the {} rows of a set are not there", set.count());
+            let reason = format!("{lacking} of the {} rows of a set were not found", set.count());
             return Err(rows.set().damaged("its vectors", reason));
         }
-        if noted {
+        if keeps {
             self.set_located(shared.located.into_iter().map(AtomicU32::into_inner).collect());
         }
         let alignment = self.tier.profile().alignment;
@@ -224,26 +228,26 @@ impl Index {
         });
         cost.reads = reads as u32;
         cost.hops = reads.div_ceil(self.units_at_once()) as u32;
-        Ok(Pass { nearest: joined(found, queries.count, k), cost })
+        Ok(Pass { nearest: merged(found, queries.count, k), cost })
     }
 
-    /// Compares what some units hold of a set; the nearest of each query.
+    /// Compares the rows of a set in some units with all queries. Returns the nearest rows of each query.
     fn compare_units(
         &self,
         units: &[u32],
-        shared: &Shared<'_>,
+        shared: &SharedPass<'_>,
         control: Control<'_>,
     ) -> Result<Vec<TopK>, IndexError> {
         let rows = self.opened.rows();
         let exact = &rows.set().exact;
-        let mut found: Vec<TopK> = shared.asked.iter().map(|_| TopK::new(shared.k)).collect();
+        let mut found: Vec<TopK> = shared.queries.iter().map(|_| TopK::new(shared.k)).collect();
         self.walk(&*rows, units.iter().copied(), control, |unit, id, row| {
             if let Some(at) = shared.located.get(id as usize) {
-                // Of several that hold it the first, in whatever order they come.
+                // Of several units with this vector, the first is kept, whatever the order of arrival.
                 at.fetch_min(unit, Relaxed);
             }
             if shared.claim(id) {
-                for (query, found) in shared.asked.iter().zip(&mut found) {
+                for (query, found) in shared.queries.iter().zip(&mut found) {
                     found.push(id, exact.between(query, row));
                 }
             }
@@ -253,8 +257,8 @@ impl Index {
     }
 }
 
-/// The nearest of what all threads have found.
-fn joined(parts: Vec<Vec<TopK>>, queries: usize, k: usize) -> Vec<Vec<Neighbor>> {
+/// Merges the nearest rows of each query over all threads.
+fn merged(parts: Vec<Vec<TopK>>, queries: usize, k: usize) -> Vec<Vec<Neighbor>> {
     let mut all: Vec<TopK> = (0..queries).map(|_| TopK::new(k)).collect();
     for part in parts {
         for (all, found) in all.iter_mut().zip(part) {

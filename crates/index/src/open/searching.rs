@@ -15,8 +15,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-/// The future of a search ([`Index::search_async`]). The search begins when the future is first polled; from then on the
-/// search threads of the process work on it. If the future is dropped before it is ready, the search is cancelled.
+/// The future of a search ([`Index::search_async`]). The search begins when the future is first polled; from
+/// then on the search threads of the process work on it. If the future is dropped before it is ready, the
+/// search is cancelled.
 #[must_use = "a search begins when it is awaited"]
 pub struct Searching {
     stage: Stage,
@@ -53,8 +54,8 @@ struct ResultPlan {
 }
 
 impl Index {
-    /// Searches as [`Index::search`] does, without blocking the thread: one thread may await any number of searches. The
-    /// queries are copied. A search that has not ended at `deadline` fails.
+    /// Searches as [`Index::search`] does, without blocking the thread: one thread may await any number of
+    /// searches. The queries are copied. A search that has not ended at `deadline` fails.
     ///
     /// # Errors
     /// The future returns those of [`Index::search`].

@@ -1,8 +1,8 @@
-//! Where the codes of a set's vectors lie, of families that keep codes in another order than that of the ids.
+//! The places of the codes of a row set, in families whose codes are not in the order of the ids.
 
 use super::Index;
 use super::known_places::MOST_SETS;
-use super::vectors::go_on;
+use super::vectors::check_control;
 use crate::error::IndexError;
 use crate::format::groups::NO_ID;
 use crate::query::RowSet;
@@ -10,46 +10,47 @@ use crate::room::room;
 use bathyal_tier::Control;
 use std::sync::Arc;
 
-/// The part of the memory for searches that all this may take, and what is noted of where vectors lie, beside one search.
+/// The places of sets, and the table of the unit of each vector, may each take this fraction (1/4) of the
+/// memory that is left beside one search.
 const SETS_SHARE: u64 = 4;
-/// Candidates of that search, many times what most take.
+/// Candidates of that search: many more than most searches have.
 const LONG_LIST: usize = 1000;
-/// What is said of all this where there is no memory for it.
-const IDS: &str = "whose vector lies where";
+/// The name of the table of ids by place, in the error of a failed allocation.
+const IDS: &str = "the ids of the vectors by place";
 
 impl Index {
-    /// Places of codes, where these are not the ids.
+    /// Returns the number of places of codes; `None` if each code's place is its id.
     fn code_places(&self) -> Option<u32> {
         let rows = self.opened.rows();
         rows.first_place(rows.units()).map(|end| end.max(self.manifest.vectors as u32))
     }
 
-    /// Whether all that searches read may have to be read once to know where the codes of sets lie.
+    /// Returns true if finding the codes of sets may require reading the whole file of the tier once.
     pub(super) fn reads_places(&self) -> bool {
         self.code_places().is_some() && self.opened.places().is_none()
     }
 
-    /// Whether a budget of memory leaves room for knowing where the codes of sets lie.
+    /// Returns true if the memory budget has space for the places of the codes of sets.
     pub(super) fn may_place(&self) -> bool {
         let Some(places) = self.code_places() else { return true };
         let ids =
             if self.opened.places().is_some() { 0 } else { u64::from(places) * size_of::<u32>() as u64 };
-        self.spares(ids + MOST_SETS as u64 * u64::from(places / 8))
+        self.can_spare(ids + MOST_SETS as u64 * u64::from(places / 8))
     }
 
-    /// Whether where each vector lies is noted, or will be by a scan.
-    pub(super) fn may_note(&self) -> bool {
-        self.located().is_some() || self.spares(self.manifest.vectors * size_of::<u32>() as u64)
+    /// Returns true if the unit of each vector is known, or a scan may keep it.
+    pub(super) fn may_keep_located(&self) -> bool {
+        self.located().is_some() || self.can_spare(self.manifest.vectors * size_of::<u32>() as u64)
     }
 
-    /// Whether so many bytes may be taken from what searches have.
-    fn spares(&self, bytes: u64) -> bool {
-        let one = self.thread_bytes + self.stored.query_bytes(LONG_LIST);
-        self.split.budget.is_none() || bytes <= self.split.searches.saturating_sub(one) / SETS_SHARE
+    /// Returns true if so many bytes may be taken from the memory for searches.
+    fn can_spare(&self, bytes: u64) -> bool {
+        let one_search = self.thread_bytes + self.stored.query_bytes(LONG_LIST);
+        self.split.budget.is_none() || bytes <= self.split.searches.saturating_sub(one_search) / SETS_SHARE
     }
 
-    /// The places of the codes of a set; `None` where these are the ids. The first time all that searches read is read once, unless
-    /// it is in memory who lies where.
+    /// Returns the places of the codes of a set; `None` if these are the ids. The first call may read the
+    /// whole file of the tier, if the ids by place are neither in memory nor in a file of their own.
     pub(super) fn placed(
         &self,
         set: &Arc<RowSet>,
@@ -67,7 +68,7 @@ impl Index {
             }
         };
         if of_set.count() != set.count() {
-            let reason = format!("{} of the {} rows of a set are there", of_set.count(), set.count());
+            let reason = format!("only {} of the {} rows of a set were found", of_set.count(), set.count());
             return Err(self.opened.rows().set().damaged("its vectors", reason));
         }
         let of_set = Arc::new(of_set);
@@ -79,15 +80,15 @@ impl Index {
         if let Some(known) = self.known_places.ids.get() {
             return Ok(known);
         }
-        if let Some(ids) = self.opened.read_places(&|| go_on(control))? {
+        if let Some(ids) = self.opened.read_places(&|| check_control(control))? {
             return Ok(self.known_places.ids.get_or_init(|| ids));
         }
         let (rows, mut ids) = (self.opened.rows(), room(IDS, places as usize)?);
         ids.resize(places as usize, NO_ID);
-        let (mut of, mut next) = (None, 0);
+        let (mut current, mut next) = (None, 0);
         self.walk(&*rows, 0..rows.units(), control, |unit, id, _| {
-            if of != Some(unit) {
-                (of, next) = (Some(unit), rows.first_place(unit).unwrap_or(places));
+            if current != Some(unit) {
+                (current, next) = (Some(unit), rows.first_place(unit).unwrap_or(places));
             }
             if let Some(at) = ids.get_mut(next as usize) {
                 *at = id;
@@ -95,7 +96,7 @@ impl Index {
             next = next.saturating_add(1);
             Ok(())
         })?;
-        // Whoever else has found them meanwhile has found the same.
+        // If another thread has set them meanwhile, it has found the same.
         Ok(self.known_places.ids.get_or_init(|| ids))
     }
 }

@@ -1,4 +1,4 @@
-//! What an open index has done so far: counters for a monitoring system, which each thread keeps apart from the others.
+//! The counters of an open index, for a monitoring system.
 
 use super::Index;
 use super::pool::LATENCY_BOUNDS_US;
@@ -13,57 +13,59 @@ use std::fmt::Write;
 /// A bar of the latency histogram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct LatencyBar {
-    /// Upper bound in microseconds; `None` for what is slower than all bounds.
+    /// Upper bound in microseconds; `None` for queries above all bounds.
     pub up_to_us: Option<u64>,
-    /// Queries above the bound before and up to this one.
+    /// Queries above the previous bound and up to this one.
     pub queries: u64,
 }
 
-/// What the page cache of an open index has done. Of a family that keeps what it has read (`partitioned`) pages are sub-indexes.
+/// The counters of the page cache of an open index, or of the sub-index cache of a `partitioned` one. Its
+/// pages are then sub-indexes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct CacheStats {
     /// Pages copied from the cache.
     pub hits: u64,
-    /// Pages asked of the tier.
+    /// Pages read from the tier.
     pub misses: u64,
-    /// Pages that made room for others.
+    /// Pages that were replaced by others.
     pub evictions: u64,
-    /// Pages held now.
+    /// Pages in the cache now.
     pub resident_pages: u64,
     /// Pages that the cache can hold.
     pub capacity_pages: u64,
 }
 
-/// What a part of a striped index has done.
+/// The counters of a part of a striped index.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PartStats {
-    /// Where it is.
+    /// Its path.
     pub path: String,
-    /// Reads that it has served. A read of a search that crosses units is one of each part.
+    /// Reads from it. A read of a search that crosses units counts once in each part that it touches.
     pub reads: u64,
-    /// Bytes that it has served.
+    /// Bytes read from it.
     pub bytes: u64,
-    /// Microseconds that 99 of 100 of its reads stayed within, from being handed to the system to being found complete; rounded up
-    /// by 6% at most.
+    /// The 99th percentile of its reads in microseconds, from the submission to the completion; rounded up by
+    /// at most 6%.
     pub p99_us: u64,
 }
 
-/// What a graphics card has done for the searches of an index since it was opened.
+/// The counters of the graphics card that searches an index, since it was opened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CardStats {
-    /// As its maker calls it.
+    /// The maker's name of the card.
     pub name: String,
     /// Bytes of its memory that the index takes.
     pub resident_bytes: u64,
     /// Launches of kernels.
     pub launches: u64,
-    /// Hops or scans of queries, of which a launch answers many.
+    /// Hops or scans of queries. A launch answers many of them.
     pub asked: u64,
-    /// Bytes that were sent to it for these.
+    /// Bytes that were sent to the card for these.
     pub sent_bytes: u64,
 }
 
-/// What an open index has done since it was opened. Exact counts; searches that run are counted query by query.
+/// The counters of an open index since it was opened. They are exact; running searches are counted query by
+/// query.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct IndexStats {
     /// The index's path.
@@ -78,49 +80,52 @@ pub struct IndexStats {
     pub errors: u64,
     /// Dependent rounds of reads.
     pub hops: u64,
-    /// Reads asked of the tier.
+    /// Reads from the tier.
     pub reads: u64,
-    /// Bytes asked of the tier.
+    /// Bytes read from the tier.
     pub bytes: u64,
     /// Distances estimated from codes.
     pub code_distances: u64,
     /// Distances computed from full vectors.
     pub full_distances: u64,
-    /// What only the family counts, by name; in JSON beside the others.
+    /// The counters that only the family has, by name; in JSON beside the others.
     #[serde(flatten)]
     pub own: OwnTotals,
-    /// Where the pages lie: the tier's kind and method.
+    /// The tier of the pages: its kind and method.
     pub place: String,
-    /// Seconds that all queries took together, each from its start to its answer.
+    /// The sum of the times of all queries in seconds, each from its start to its answer.
     pub latency_seconds: f64,
-    /// What the page cache has done; `None` without one.
+    /// The counters of the page cache; `None` without one.
     pub cache: Option<CacheStats>,
-    /// What the store was asked since the index was opened; `None` of one that is here.
+    /// The requests to the store since the index was opened; `None` if the index is not in a remote store.
     pub requests: Option<Requests>,
-    /// What the cache in front of the store did since the index was opened, by kind of object; none without a cache.
+    /// The counters of the cache in front of the store since the index was opened, by kind of object; empty
+    /// without a cache.
     pub store_cache: BTreeMap<String, CacheUse>,
-    /// The same of what searches read, by dependent round ([`Index::cache_rounds`]).
+    /// The counters of that cache for the reads of searches, by dependent round ([`Index::cache_rounds`]).
     pub store_cache_rounds: Vec<CacheUse>,
-    /// Why that cache does without its disk, although one was wanted.
+    /// Why that cache does not use its disk, although one was configured.
     pub store_cache_trouble: Option<String>,
-    /// The graphics card that searches; absent in JSON where the processor searches alone.
+    /// The graphics card that searches; absent in JSON if only the processor searches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub card: Option<CardStats>,
-    /// Why the processor searches although a graphics card was wanted; absent in JSON where that is not so.
+    /// Why the processor searches although a graphics card was wanted; absent in JSON if that is not the
+    /// case.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub card_trouble: Option<String>,
-    /// What each part of a striped index has done, in turn; none of an index that is not striped or that was loaded.
+    /// The counters of each part of a striped index; empty if the index is not striped, or was loaded into
+    /// memory.
     pub parts: Vec<PartStats>,
-    /// How many queries took how long, by rising bound.
+    /// The number of queries by latency, in ascending order of the bounds.
     pub latency_histogram: Vec<LatencyBar>,
 }
 
-/// A path as the value of a label.
+/// Escapes a path for the value of a label.
 fn label(path: &str) -> String {
     path.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// Counts of a cache of the index `index`, each with the label that tells it from the others: blocks and their bytes.
+/// Writes the counts of a cache of the index `index`, blocks and bytes, each with its own label.
 fn cache_rows(text: &mut String, index: &str, name: &str, about: &str, counts: &[(String, CacheUse)]) {
     let blocks = |used: &CacheUse| [used.hits, used.disk_hits, used.misses];
     let bytes = |used: &CacheUse| [used.hit_bytes, used.disk_hit_bytes, used.missed_bytes];
@@ -142,8 +147,9 @@ fn cache_rows(text: &mut String, index: &str, name: &str, about: &str, counts: &
 }
 
 impl IndexStats {
-    /// The counters in the text exposition format of Prometheus, labelled with the index's path.
-    // By hand: `prometheus-client` writes OpenMetrics, whose end mark keeps what several indexes say from being put together.
+    /// Returns the counters in the text exposition format of Prometheus, labelled with the index's path.
+    // Written by hand: `prometheus-client` writes OpenMetrics, whose end mark prevents joining the texts of
+    // several indexes.
     pub fn to_prometheus(&self) -> String {
         let label = label(&self.index);
         let mut text = String::new();
@@ -234,7 +240,7 @@ impl IndexStats {
         text
     }
 
-    /// What the graphics card did.
+    /// Returns the rows of the graphics card.
     fn card_rows(&self) -> Vec<(&'static str, &'static str, &'static str, u64)> {
         let mut rows = Vec::new();
         if let Some(card) = &self.card {
@@ -252,7 +258,7 @@ impl IndexStats {
         rows
     }
 
-    /// What the cache in front of the store did.
+    /// Writes the rows of the cache in front of the store.
     fn store_cache_rows(&self, label: &str, text: &mut String) {
         if self.store_cache.is_empty() {
             return;
@@ -276,7 +282,7 @@ impl IndexStats {
 }
 
 impl Index {
-    /// The graphics card that searches the index, and what it has done so far; `None` where there is none.
+    /// Returns the graphics card that searches the index, with its counters; `None` without a card.
     pub fn card(&self) -> Option<CardStats> {
         let CardUse { resident_bytes, counters, .. } = self.opened.card()?;
         let CardCounters { launches, asked, bytes } = counters;
@@ -284,15 +290,16 @@ impl Index {
         Some(CardStats { name, resident_bytes, launches, asked, sent_bytes: bytes })
     }
 
-    /// Why this processor searches although a graphics card was wanted ([`OpenOptions::processor_goes_on`]), of whose failure it knows;
-    /// `None` where that is not so.
+    /// Returns why the processor searches although a graphics card was wanted
+    /// ([`OpenOptions::processor_goes_on`]); `None` if no failure of the card is known, or no card was
+    /// wanted.
     ///
     /// [`OpenOptions::processor_goes_on`]: crate::OpenOptions::processor_goes_on
     pub fn card_trouble(&self) -> Option<String> {
         self.trouble.why().map(ToString::to_string)
     }
 
-    /// What this index has done since it was opened.
+    /// Returns the counters since the index was opened.
     pub fn stats(&self) -> IndexStats {
         let sums = self.known.here().counters.sums();
         let bounds = LATENCY_BOUNDS_US.into_iter().map(Some).chain([None]);
@@ -330,7 +337,7 @@ impl Index {
         }
     }
 
-    /// What each part of a striped index has done.
+    /// Returns the counters of each part of a striped index.
     fn part_stats(&self) -> Vec<PartStats> {
         let Some(parts) = &self.parts else { return Vec::new() };
         let served = parts.tier.counters().into_iter().zip(parts.tier.latencies_ns(0.99));

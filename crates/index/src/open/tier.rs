@@ -1,4 +1,4 @@
-//! Where the pages of an index are read from, and how that is opened.
+//! The tier from which the pages of an index are read, and how it is opened.
 
 use super::{OpenOptions, Progress};
 use crate::cost::device::LINE_BYTES;
@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Where pages of vectors and links are read from. As text: `file`, `dram`, `gpu`, `mapped` or `mapped:PLACE`, where the
-/// place is `node=N` or a path (see [`MappedOptions`]).
+/// The tier from which pages of vectors and links are read. As text: `file`, `dram`, `gpu`, `mapped` or
+/// `mapped:PLACE`; the place is `node=N` or a path (see [`MappedOptions`]).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum TierChoice {
     /// The files, past the page cache.
@@ -27,17 +27,18 @@ pub enum TierChoice {
     File,
     /// Memory: all pages are loaded when the index is opened.
     Dram,
-    /// Addressable memory of any kind (CXL, NVM, huge pages): all pages are loaded there when the index is opened,
-    /// unless they lie there already, and read in place. Counts towards a memory budget only where it is anonymous
-    /// memory of the process.
+    /// Addressable memory of any kind (CXL, NVM, huge pages): all pages are loaded into it when the index is
+    /// opened, unless they are there already, and are read in place. It counts towards a memory budget only
+    /// if it is anonymous memory of the process.
     Mapped(MappedOptions),
-    /// The memory of the graphics card that searches ([`OpenOptions::card`]), beside the codes: vectors and links are copied there when
-    /// the index is opened, and compared there. Of families and layouts that a card can search.
+    /// The memory of the graphics card that searches ([`OpenOptions::card`]), beside the codes: vectors and
+    /// links are copied there when the index is opened, and compared there. For families and layouts that a
+    /// card can search.
     Card,
 }
 
 impl TierChoice {
-    /// Where that is, as far as memory is concerned.
+    /// Returns the place of the pages, by which memory is counted.
     pub(super) fn place(&self) -> Place {
         match self {
             TierChoice::File => Place::File,
@@ -78,7 +79,7 @@ impl fmt::Display for TierChoice {
     }
 }
 
-/// The memory of a graphics card as efforts are chosen by: nothing is read from it.
+/// Returns the profile of a graphics card's memory, by which efforts are chosen. No reads are issued to it.
 pub(super) fn card_profile() -> TierProfile {
     TierProfile {
         kind: "gpu".into(),
@@ -94,35 +95,36 @@ pub(super) fn card_profile() -> TierProfile {
     }
 }
 
-/// Refuses the memory of a card where none was named, or where reads of it are to be something else.
+/// Refuses the tier `gpu` without a card, and with a wrapper of the tier, since no reads are issued to it.
 pub(super) fn check_card(options: &OpenOptions) -> Result<(), IndexError> {
     if options.tier != TierChoice::Card {
         return Ok(());
     }
     let what = match (&options.card, &options.wrap) {
         (None, _) => {
-            "the tier gpu is the memory of the graphics card that searches: say which one by --device gpu (device), or take another tier"
+            "the tier gpu is the memory of the graphics card that searches: name a card with --device gpu (device), or choose \
+             another tier"
         }
         (_, Some(_)) => {
-            "nothing is read from the tier gpu, so that no device can be emulated there: leave --delay (delay) out, or take another tier"
+            "nothing is read from the tier gpu, so no device can be emulated there: leave out --delay (delay), or choose another tier"
         }
         _ => return Ok(()),
     };
     Err(IndexError::Parameter(what.into()))
 }
 
-/// What the pages are read from.
+/// The open tier of the pages.
 pub(super) struct Pages {
     pub(super) tier: Arc<dyn Tier>,
-    /// The pages themselves, where they were loaded into this process's DRAM.
+    /// The pages themselves, if they were loaded into memory.
     pub(super) loaded: Option<LoadedPages>,
     pub(super) cache: Option<CacheTier>,
-    /// The parts of a striped index, where they are read.
+    /// The parts of a striped index, if they are read.
     pub(super) parts: Option<OpenParts>,
 }
 
 impl Pages {
-    /// On a tier that is open already, for a further copy of what is kept besides.
+    /// Wraps a tier that is open already, for a further copy of the part of the index that is in memory.
     pub(super) fn of(tier: Arc<dyn Tier>) -> Pages {
         Pages { tier, loaded: None, cache: None, parts: None }
     }
@@ -130,20 +132,20 @@ impl Pages {
 
 /// The parts of a striped file.
 pub(super) struct OpenParts {
-    /// Where each is.
+    /// The path of each part.
     pub(super) paths: Vec<PathBuf>,
-    /// What counts their reads.
+    /// The tier that counts their reads.
     pub(super) tier: Arc<StripeTier>,
 }
 
-/// Pages in memory, whatever wraps the tier that reads them.
+/// Pages in memory, without the layers around their tier.
 pub(super) enum LoadedPages {
     Dram(Arc<DramTier>),
     Mapped(Arc<MappedTier>),
 }
 
 impl LoadedPages {
-    /// The bytes of the file.
+    /// Returns the bytes of the file.
     pub(super) fn bytes(&self) -> &[u8] {
         match self {
             LoadedPages::Dram(tier) => tier.bytes(),
@@ -152,7 +154,8 @@ impl LoadedPages {
     }
 }
 
-/// Whether codes of the index come while searches run: where a store that is elsewhere would have to be waited for.
+/// Returns true if the codes are loaded while searches already run: if the index is in a remote store, and
+/// the options do not ask to wait.
 pub(super) fn arrives(
     directory: &dyn Generation,
     manifest: &Manifest,
@@ -171,11 +174,12 @@ pub(super) fn arrives(
         return Ok(false);
     }
     let object = manifest.open_file(directory, manifest.paged_file())?;
-    // The memory of another machine, whose requests nobody counts, is as near as a disk of this one.
+    // The memory of a node is as near as a local disk. Its requests are not counted, so it has no `traffic`.
     Ok(directory.traffic().is_some() && matches!(object.backing()?, Backing::Elsewhere))
 }
 
-/// Whether the pages come from memory of another machine: which moves a vector sooner than a page, as no disk does.
+/// Returns true if the pages are in the memory of another machine, with reads as small as a cache line:
+/// unlike a disk, it transfers a vector faster than a page.
 pub(super) fn moves_lines(
     directory: &dyn Generation,
     manifest: &Manifest,
@@ -192,7 +196,7 @@ pub(super) fn moves_lines(
     Ok(tier.profile().granularity <= LINE_BYTES)
 }
 
-/// Opens what the pages, and codes that are not in memory, are read from.
+/// Opens the tier of the pages, and of codes that are not in memory.
 pub(super) fn open_tier(
     directory: &dyn Generation,
     manifest: &Manifest,
@@ -209,7 +213,7 @@ pub(super) fn open_tier(
     let mut file = |object: &dyn Object| -> Result<Arc<dyn Tier>, IndexError> {
         let Backing::Parts(striped) = object.backing()? else { return Ok(object.tier(files)?) };
         let tier = striped.tier(files);
-        // An error if another build has replaced the index meanwhile, and taken its parts away.
+        // This fails if another build has replaced the index meanwhile and removed its parts.
         directory.get(MANIFEST_NAME)?;
         let tier = tier?;
         let paths = striped.paths().map(Path::to_path_buf).collect();
@@ -229,7 +233,7 @@ pub(super) fn open_tier(
         let beside =
             if arriving { stored.arriving_files() } else { stored.codes_file().into_iter().collect() };
         if beside.is_empty() {
-            return Err(IndexError::Internal("codes without a file".into()));
+            return Err(IndexError::Internal("the codes have no file".into()));
         }
         let mut files = vec![file(object.as_ref())?];
         for entry in beside {
@@ -249,14 +253,14 @@ pub(super) fn open_tier(
     Ok(Pages { tier: Arc::new(cache.clone()), loaded, cache: Some(cache), parts })
 }
 
-/// Loads the pages into mapped memory, or finds them there.
+/// Loads the pages into mapped memory, unless they are there already.
 fn load_mapped(
     options: &MappedOptions,
     object: &dyn Object,
     entry: &FileEntry,
     progress: &dyn Progress,
 ) -> Result<MappedTier, IndexError> {
-    let go_on = |event| {
+    let report = |event| {
         match event {
             LoadEvent::Begin("loading", total) => progress.stage("loading the pages", total),
             LoadEvent::Begin("verifying", total) => progress.stage("verifying the pages", total),
@@ -272,7 +276,7 @@ fn load_mapped(
             other => TierError::io("read", object.address(), std::io::Error::other(other)),
         })
     };
-    MappedTier::load_from(options, &source, &fill, &go_on).map_err(|error| match error {
+    MappedTier::load_from(options, &source, &fill, &report).map_err(|error| match error {
         TierError::Checksum { found, expected } => {
             let reason = format!("checksum {found:08x}, the manifest says {expected:08x}");
             IndexError::damaged(source.path, "its content", reason)
@@ -287,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn choices_are_read_and_written_alike() {
+    fn choices_are_parsed_from_their_own_text() {
         for text in
             ["file", "dram", "gpu", "mapped", "mapped:node=1", "mapped:/dev/dax0.0", "mapped:x,verify"]
         {

@@ -1,4 +1,4 @@
-//! Vectors back by their ids, whatever the family and the tier.
+//! Stored vectors by their ids, in every family and on every tier.
 
 use super::Index;
 use super::pool::Pool;
@@ -17,59 +17,61 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// Units that are read together, and how many such reads are under way at once.
+/// Units that one batch of reads contains.
 const UNITS_AT_ONCE: u64 = 16;
+/// The most such batches in flight at once.
 const READS_UNDER_WAY: u64 = 4;
-/// Units that are read by an engine that was kept for lone queries: opening one takes longer than reading so few.
+/// Up to so many units are read by a spare engine of lone queries: opening one takes longer than reading so
+/// few.
 const FEW_UNITS: usize = 256;
-/// Vectors whose places are looked up one by one where it is not known yet where all lie.
+/// The most vectors whose units are looked up one by one while the table of all units is not loaded.
 const FEW_LOCATED: usize = 64;
-/// The part of the memory for searches that knowing where each vector lies may take.
+/// The table of all units may take this fraction (1/16) of the memory for searches.
 const LOCATED_SHARE: u64 = 16;
-/// The unit of a vector that none was found for.
+/// The entry of a vector that was not found in any unit.
 pub(super) const NOWHERE: u32 = u32::MAX;
 
-/// Vectors that an index holds, one after the other.
+/// Vectors of an index, one after the other.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredVectors {
-    /// Type of the components: that of the vectors as they were given.
+    /// Type of the components: that of the given vectors.
     pub element: Element,
     /// Dimensions.
     pub dim: usize,
-    /// `vectors x dim` elements, little-endian.
+    /// `vectors x dim` elements, row-major, little-endian.
     pub bytes: Vec<u8>,
 }
 
-/// The vectors that are wanted, as they are found.
-struct Wanted {
+/// The vectors of a request by ids, filled in as they are found.
+struct RequestedVectors {
     form: Form,
-    /// Ids, rising, and where among the answers each belongs.
+    /// The ids in ascending order, each with its row in `rows`.
     ids: Vec<(u32, u32)>,
     found: Vec<bool>,
-    answers: Vec<u8>,
+    rows: Vec<u8>,
     /// One vector, decoded.
     values: Vec<f32>,
 }
 
-impl Wanted {
-    fn new(form: Form, dim: usize, ids: &[u32]) -> Result<Wanted, IndexError> {
-        let mut wanted = room("the ids that are asked for", ids.len())?;
-        wanted.extend(ids.iter().copied().zip(0..));
-        wanted.sort_unstable();
+impl RequestedVectors {
+    fn new(form: Form, dim: usize, ids: &[u32]) -> Result<RequestedVectors, IndexError> {
+        let mut sorted = room("the ids that are asked for", ids.len())?;
+        sorted.extend(ids.iter().copied().zip(0..));
+        sorted.sort_unstable();
         let bytes = ids.len().saturating_mul(form.given().row_bytes(dim));
-        Ok(Wanted {
+        Ok(RequestedVectors {
             form,
             found: zeros("the ids that are asked for", ids.len())?,
-            ids: wanted,
-            answers: zeros("the vectors that are asked for", bytes)?,
+            ids: sorted,
+            rows: zeros("the vectors that are asked for", bytes)?,
             values: Vec::new(),
         })
     }
 
-    /// Takes the vector `id`, if it is wanted.
-    fn take(&mut self, id: u32, row: HeldRow<'_>) {
-        let first = self.ids.partition_point(|wanted| wanted.0 < id);
-        let same = self.ids[first..].partition_point(|wanted| wanted.0 == id);
+    /// Copies the vector `id` to its rows, if it is requested and not found yet.
+    fn fill(&mut self, id: u32, row: HeldRow<'_>) {
+        let first = self.ids.partition_point(|requested| requested.0 < id);
+        let same = self.ids[first..].partition_point(|requested| requested.0 == id);
         if same == 0 || self.found[first] {
             return;
         }
@@ -78,56 +80,59 @@ impl Wanted {
         let row = self.form.given_row(row, &mut self.values, &mut given);
         for (_, at) in &self.ids[first..first + same] {
             let start = *at as usize * row.len();
-            self.answers[start..start + row.len()].copy_from_slice(row);
+            self.rows[start..start + row.len()].copy_from_slice(row);
         }
     }
 
-    /// The ids that were not found, rising.
+    /// Returns the ids that were not found, in ascending order.
     fn missing(&self) -> impl Iterator<Item = u32> {
         self.ids.iter().zip(&self.found).filter(|(_, found)| !**found).map(|((id, _), _)| *id)
     }
 }
 
 impl Index {
-    /// The vectors of these ids, in their order; an id may be there more than once.
+    /// Returns the vectors with these ids, in the order of `ids`. An id may occur more than once.
     ///
-    /// They come as they were given: of an index that stores something smaller (`store_as`) as f32, with what the smaller element
-    /// has left of them, and those of f32 under cosine with length 1, as which they are stored.
+    /// The vectors have the element in which they were given. An index with a smaller stored form
+    /// (`store_as`) returns f32 with the precision of the stored form. Vectors of f32 under cosine are
+    /// returned with length 1, as they are stored.
     ///
-    /// Where vectors do not lie in the order of their ids, a file of family `cluster` says where each lies. It is read where that is
-    /// needed for few ids, and once and whole for more, if the memory budget allows 4 bytes a vector. Other families, and indexes
-    /// that were built without that file, are read once from beginning to end, the first time; then the index knows where each lies,
-    /// if its budget allows that. Where it does not, each call reads all: ask for many at once then. What is read at a time is
-    /// bounded; the answer is the caller's.
+    /// If vectors are not in the order of their ids, an index of family `cluster` has a file with the
+    /// position of each. For few ids, parts of that file are read. For more, it is read once as a whole, if
+    /// the memory budget allows 4 bytes per vector. In other families, and in indexes without that file, the
+    /// first call reads the whole index once, and the positions are kept if the budget allows it. If it does
+    /// not, each call reads the whole index: request many ids at once then. The memory of reading is bounded;
+    /// that of the result is not.
     ///
     /// # Errors
-    /// [`IndexError::Parameter`] for an id that no vector has, or one that was deleted; damage and device errors; cancellation and
-    /// deadline of `control`.
+    /// [`IndexError::Parameter`] for an id that no vector has, or whose vector was deleted; damage and device
+    /// errors; cancellation and deadline of `control`.
     pub fn vectors(&self, ids: &[u32], control: Control<'_>) -> Result<StoredVectors, IndexError> {
         self.check_process()?;
         let form = Form::of(&self.manifest);
         let form = form.map_err(|reason| IndexError::damaged(&self.directory, "the manifest", reason))?;
-        let mut wanted = Wanted::new(form, self.dim(), ids)?;
+        let mut requested = RequestedVectors::new(form, self.dim(), ids)?;
         let changes = self.changing.as_ref().map(|changing| changing.now());
         let rows = self.opened.rows();
         if self.opened.in_place().is_some() {
             self.walk(&*rows, 0..rows.units(), control, |_, id, row| {
-                wanted.take(id, HeldRow::Stored(row));
+                requested.fill(id, HeldRow::Stored(row));
                 Ok(())
             })?;
-            if let Some(id) = wanted.missing().next() {
+            if let Some(id) = requested.missing().next() {
                 return Err(self.no_vector(id));
             }
         } else {
-            self.take_fixed(&*rows, changes.as_ref(), &mut wanted, control)?;
+            self.fill_from_fixed(&*rows, changes.as_ref(), &mut requested, control)?;
         }
-        Ok(StoredVectors { element: form.given(), dim: self.dim(), bytes: wanted.answers })
+        Ok(StoredVectors { element: form.given(), dim: self.dim(), bytes: requested.rows })
     }
 
-    /// The ids that its vectors have: ranges that rise.
+    /// Returns the ids of its vectors, as ascending ranges.
     ///
     /// # Errors
-    /// As [`Index::vectors`], of an index that is changed where it lies, which is read for this; of no other.
+    /// As [`Index::vectors`] for an index that is changed in place, which is read for this. Other indexes
+    /// return no error.
     pub fn ids(&self, control: Control<'_>) -> Result<Vec<Range<u32>>, IndexError> {
         let Some(changing) = &self.changing else {
             if self.opened.in_place().is_none() {
@@ -146,20 +151,20 @@ impl Index {
         Ok(ranges((0..changes.next()).filter(|id| changes.has(*id))))
     }
 
-    /// Takes vectors of an index whose files stay as they were built.
-    fn take_fixed(
+    /// Fills in vectors of an index whose files do not change after the build.
+    fn fill_from_fixed(
         &self,
         rows: &dyn Rows,
         changes: Option<&Arc<Changes>>,
-        wanted: &mut Wanted,
+        requested: &mut RequestedVectors,
         control: Control<'_>,
     ) -> Result<(), IndexError> {
-        // Those that were inserted are in memory.
-        let mut places = room("the ids that are asked for", wanted.ids.len())?;
-        for at in 0..wanted.ids.len() {
-            let id = wanted.ids[at].0;
+        // Inserted vectors are in memory.
+        let mut places = room("the ids that are asked for", requested.ids.len())?;
+        for at in 0..requested.ids.len() {
+            let id = requested.ids[at].0;
             if let Some(row) = changes.and_then(|changes| changes.inserted_row(id)) {
-                wanted.take(id, HeldRow::Inserted(row));
+                requested.fill(id, HeldRow::Inserted(row));
                 continue;
             }
             let place = changes.map_or_else(
@@ -173,18 +178,19 @@ impl Index {
         }
         match self.units_of(rows, places, control)? {
             Some(units) => self.walk(rows, units.into_iter(), control, |_, id, row| {
-                wanted.take(id, HeldRow::Stored(row));
+                requested.fill(id, HeldRow::Stored(row));
                 Ok(())
             })?,
-            None => self.locate(rows, wanted, control)?,
+            None => self.locate(rows, requested, control)?,
         }
-        match wanted.missing().next() {
+        match requested.missing().next() {
             Some(id) => Err(rows.set().damaged(format!("vector {id}"), "it is not where it should be")),
             None => Ok(()),
         }
     }
 
-    /// The units of the vectors that were built at these places, rising; `None` where nothing but the vectors says it.
+    /// Returns the units of the vectors at these places of the build, in ascending order; `None` if only
+    /// reading all vectors can find them.
     fn units_of(
         &self,
         rows: &dyn Rows,
@@ -195,15 +201,15 @@ impl Index {
         if !ordered && places.len() > FEW_LOCATED && self.may_locate() {
             self.locate_all(control)?;
         }
-        let known = self.located();
-        let located = |place: u32| known?.get(place as usize).copied();
-        let mut units: Vec<u32> = match self.opened.positions().filter(|_| !ordered && known.is_none()) {
+        let table = self.located();
+        let located = |place: u32| table?.get(place as usize).copied();
+        let mut units: Vec<u32> = match self.opened.positions().filter(|_| !ordered && table.is_none()) {
             Some(positions) => {
                 places.sort_unstable();
                 places.dedup();
                 positions.pages_of(&places, self.is_far())?
             }
-            None if !ordered && known.is_none() => return Ok(None),
+            None if !ordered && table.is_none() => return Ok(None),
             None => places
                 .iter()
                 .map(|place| rows.unit_of(*place).or_else(|| located(*place)).unwrap_or(NOWHERE))
@@ -215,40 +221,46 @@ impl Index {
         Ok(Some(units))
     }
 
-    /// Whether each read takes its time, as those of a store far away do.
+    /// Returns true if the latency of reads is that of a remote store.
     pub(super) fn is_far(&self) -> bool {
         self.profile.latency_ns >= FAR_LATENCY_NS
     }
 
-    /// Notes where all vectors lie, of an index that has a file of that.
+    /// Loads the table of the unit of each vector, if the index has a file of positions.
     pub(super) fn locate_all(&self, control: Control<'_>) -> Result<(), IndexError> {
         if let Some(positions) = self.opened.positions().filter(|_| self.located().is_none()) {
-            self.set_located(positions.pages(&|| go_on(control))?);
+            self.set_located(positions.pages(&|| check_control(control))?);
         }
         Ok(())
     }
 
-    /// Reads all vectors once, and notes where each lies if there is memory for it.
-    fn locate(&self, rows: &dyn Rows, wanted: &mut Wanted, control: Control<'_>) -> Result<(), IndexError> {
+    /// Reads all vectors once, fills in the requested ones, and keeps the unit of each vector if there is
+    /// memory for it.
+    fn locate(
+        &self,
+        rows: &dyn Rows,
+        requested: &mut RequestedVectors,
+        control: Control<'_>,
+    ) -> Result<(), IndexError> {
         let vectors = self.manifest.vectors as usize;
-        let kept = self.may_locate();
-        let mut units: Vec<u32> = room("where vectors lie", if kept { vectors } else { 0 })?;
-        units.resize(if kept { vectors } else { 0 }, NOWHERE);
+        let keeps = self.may_locate();
+        let mut units: Vec<u32> = room("where vectors lie", if keeps { vectors } else { 0 })?;
+        units.resize(if keeps { vectors } else { 0 }, NOWHERE);
         self.walk(rows, 0..rows.units(), control, |unit, id, row| {
             rows.set().check_id(id, || format!("unit {unit}"))?;
-            if let Some(of) = units.get_mut(id as usize) {
-                *of = unit;
+            if let Some(unit_of_id) = units.get_mut(id as usize) {
+                *unit_of_id = unit;
             }
-            wanted.take(id, HeldRow::Stored(row));
+            requested.fill(id, HeldRow::Stored(row));
             Ok(())
         })?;
-        if kept {
+        if keeps {
             self.set_located(units);
         }
         Ok(())
     }
 
-    /// Tells `each` of the vectors (unit, id, as it is stored) of `units`.
+    /// Reads `units`, and calls `each` with the unit, the id and the stored bytes of each of their vectors.
     pub(super) fn walk(
         &self,
         rows: &dyn Rows,
@@ -276,7 +288,7 @@ impl Index {
         self.walk_on(&mut engine, width, rows, units, control, each)
     }
 
-    /// The same by this engine, which does `width` reads at once.
+    /// Does so with this engine, which keeps `width` batches of reads in flight.
     fn walk_on(
         &self,
         engine: &mut Engine,
@@ -312,31 +324,31 @@ impl Index {
         }
     }
 
-    /// Buffers that a walk has.
+    /// Returns the number of read buffers of a walk.
     fn walk_frames(&self) -> u64 {
         (self.engine.buffer_budget_bytes / self.engine.frame_bytes.max(1) as u64).max(1)
     }
 
-    /// Units that a walk reads together.
+    /// Returns the number of units that a walk reads in one batch.
     pub(super) fn units_at_once(&self) -> u64 {
-        // As many buffers again are on their way.
+        // Half of the buffers: the others are for reads in flight.
         (self.walk_frames() / 2).clamp(1, UNITS_AT_ONCE)
     }
 
-    /// Whether a budget of memory leaves room for knowing where each vector lies.
+    /// Returns true if the memory budget has space for the unit of each vector.
     pub(super) fn may_locate(&self) -> bool {
         let bytes = self.manifest.vectors * size_of::<u32>() as u64;
         self.split.budget.is_none() || bytes <= self.split.searches / LOCATED_SHARE
     }
 
-    /// Where vectors lie, by id, if somebody has asked before.
+    /// Returns the unit of each vector, by id, if the table is loaded.
     pub(super) fn located(&self) -> Option<&[u32]> {
         self.known_places.located.get().map(Vec::as_slice)
     }
 
-    /// Takes where vectors lie.
+    /// Sets the unit of each vector, by id.
     pub(super) fn set_located(&self, units: Vec<u32>) {
-        // Whoever else has found them meanwhile has found the same.
+        // If another thread has set the table meanwhile, it has the same content.
         let _ = self.known_places.located.set(units);
     }
 
@@ -347,21 +359,21 @@ impl Index {
     }
 }
 
-/// Reads units and tells `each` of their vectors.
+/// Reads units in one batch, and calls `each` with their vectors.
 async fn read_units(
     cx: &Cx,
     rows: &dyn Rows,
     units: &[u32],
     each: &RefCell<impl FnMut(u32, u32, &[u8]) -> Result<(), IndexError>>,
 ) -> Result<(), IndexError> {
-    let tell = |unit: u32, id: u32, row: &[u8]| (each.borrow_mut())(unit, id, row);
+    let call_each = |unit: u32, id: u32, row: &[u8]| (each.borrow_mut())(unit, id, row);
     if rows.moving(units[0]).is_some() {
         for unit in units {
             let Some(mut moving) = rows.moving(*unit) else { continue };
             loop {
                 let span = [moving.span()];
                 let batch = cx.read(&span).await.map_err(|source| rows.set().failed(source))?;
-                if moving.arrived(batch.bytes(0), &mut |id, row| tell(*unit, id, row))? {
+                if moving.arrived(batch.bytes(0), &mut |id, row| call_each(*unit, id, row))? {
                     break;
                 }
             }
@@ -371,13 +383,13 @@ async fn read_units(
     let spans: Vec<Span> = units.iter().map(|unit| rows.span(*unit)).collect();
     let batch = cx.read(&spans).await.map_err(|source| rows.set().failed(source))?;
     for (at, unit) in units.iter().enumerate() {
-        rows.read(*unit, batch.bytes(at), &mut |id, row| tell(*unit, id, row))?;
+        rows.read(*unit, batch.bytes(at), &mut |id, row| call_each(*unit, id, row))?;
     }
     Ok(())
 }
 
-/// An error once the caller waits no longer.
-pub(super) fn go_on(control: Control<'_>) -> Result<(), IndexError> {
+/// Returns an error if the caller has cancelled, or its deadline is over.
+pub(super) fn check_control(control: Control<'_>) -> Result<(), IndexError> {
     let cancelled = control.cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed));
     let late = control.deadline.is_some_and(|deadline| Instant::now() >= deadline);
     match (cancelled, late) {
@@ -387,7 +399,7 @@ pub(super) fn go_on(control: Control<'_>) -> Result<(), IndexError> {
     }
 }
 
-/// Numbers that rise as ranges.
+/// Joins ascending numbers to ranges.
 fn ranges(numbers: impl Iterator<Item = u32>) -> Vec<Range<u32>> {
     let mut ranges: Vec<Range<u32>> = Vec::new();
     for number in numbers {

@@ -1,4 +1,4 @@
-//! `verify`: every byte of an index against its checksums, and whatever its family can say of them.
+//! `verify`: compares every byte of an index with its checksums, and runs the checks of its family.
 
 use super::change;
 use crate::error::IndexError;
@@ -13,13 +13,15 @@ use bathyal_store::Generation;
 use bathyal_vectors::progress::Progress;
 use std::path::Path;
 
-/// Checks the whole index at `path`. Damage is reported, not returned as an error; errors are for what keeps
-/// the check from running: no index, no permission, cancellation.
+/// Checks the whole index at `path`. Damage is in the report and is not an error.
+///
+/// # Errors
+/// Conditions under which the check cannot run: no index, no permission, cancellation.
 pub fn verify(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<VerifyReport, IndexError> {
     verify_in(find(path, &[], &StoreOptions::default())?.as_ref(), progress)
 }
 
-/// The same for an index in any store.
+/// Checks an index in any store, as [`verify`] does.
 ///
 /// # Errors
 /// As [`verify`].
@@ -69,7 +71,7 @@ pub fn verify_in(directory: &dyn Generation, progress: &dyn Progress) -> Result<
     Ok(report)
 }
 
-/// Of a file that is damaged, says which of its parts are, if it is striped.
+/// If a damaged file is striped, reports which of its parts are damaged.
 fn fault_parts(
     directory: &dyn Generation,
     manifest: &Manifest,
@@ -77,7 +79,7 @@ fn fault_parts(
     report: &mut VerifyReport,
 ) {
     let object = manifest.open_file(directory, entry);
-    // What keeps it from being opened has been said.
+    // If the file cannot be opened, that has been reported already.
     let Ok(parts) = object.and_then(|object| damaged_parts(object.as_ref(), entry)) else { return };
     for (path, reason) in parts {
         report.first_fault(IndexError::damaged(path, "its content", reason).to_string());

@@ -1,4 +1,4 @@
-//! Warm-up: what the first queries would otherwise wait for.
+//! Warm-up: work that would otherwise delay the first queries.
 
 use super::pool::RawQueries;
 use super::{Index, SearchOptions, thread_count};
@@ -8,13 +8,14 @@ use bathyal_tier::Control;
 use serde::Serialize;
 use std::time::Instant;
 
-/// Queries of a warm-up: enough for every thread to grow its buffers and for pages that most queries read to be read.
+/// Queries of a warm-up: enough for each thread to allocate its buffers, and to read the pages that most
+/// queries read.
 const WARM_QUERIES: usize = 256;
 
-/// What a warm-up did.
+/// The report of a warm-up.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct WarmReport {
-    /// Queries made up from the index and answered.
+    /// Queries that were made from the index and answered.
     pub queries: usize,
     /// Reads.
     pub reads: u64,
@@ -26,9 +27,10 @@ pub struct WarmReport {
 
 impl Index {
     /// Starts the search threads, opens their queues, and answers queries that are spread evenly over the
-    /// index: memory is touched, buffers are grown, caches hold what most queries read.
+    /// index. After that, memory has been touched, buffers are allocated, and caches hold the pages that most
+    /// queries read.
     ///
-    /// `options` are those of the searches to come.
+    /// `options` are those of the later searches.
     ///
     /// # Errors
     /// As [`Index::search`].
@@ -36,10 +38,10 @@ impl Index {
         let started = Instant::now();
         let changes = self.changes();
         let (params, _) = self.params(options, changes.as_ref())?;
-        // As codes and centroids remember them: no page is read.
+        // Vectors decoded from codes and centroids: no page is read for them.
         let mut samples = Vec::new();
         self.opened.samples(WARM_QUERIES, &mut samples);
-        // They are in the units of what is stored, queries in those of what was given.
+        // Samples have the scale of stored vectors, queries that of given ones.
         samples.iter_mut().for_each(|value| *value *= self.manifest.stored_scale());
         let count = samples.len() / self.dim().max(1);
         let mut bytes = Vec::with_capacity(count * self.element().row_bytes(self.dim()));

@@ -1,7 +1,7 @@
-//! Search among some rows of an index, in every family: rows that match a filter, or that nobody has deleted.
+//! Search within a set of rows of an index, in every family: for example the rows that match a filter.
 
 use super::explain::PhaseTime;
-use super::plan_within::{Planned, sure_of};
+use super::plan_within::{Planned, usable_neighbors};
 use super::pool::{Job, RawQueries};
 use super::result::{UsedParams, collect};
 use super::scan::Pass;
@@ -15,11 +15,12 @@ use bathyal_vectors::VectorFile;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Neighbours that a search for more of them holds at once, about: more queries are answered in blocks.
-const HELD_NEIGHBORS: usize = 4 << 20;
+/// About the most neighbours in memory during a search for more neighbours: if there are more, the queries
+/// are answered in blocks.
+const MOST_NEIGHBORS: usize = 4 << 20;
 
-/// A search within a set on its way.
-struct Searching<'a> {
+/// The state of a running search within a set.
+struct SetSearch<'a> {
     queries: &'a VectorFile,
     options: &'a SearchOptions,
     set: &'a Arc<RowSet>,
@@ -30,16 +31,18 @@ struct Searching<'a> {
 }
 
 impl Index {
-    /// As [`Index::search`], but finds only rows of `within`, which is of as many rows as the index has: as many as are asked for,
-    /// or all that the set has. The recall that is asked for is that among the rows of the set, however few these are and wherever
-    /// they lie. How they are found is chosen by the cost model, by the number of these rows and not by the number of queries
-    /// ([`Index::plan_within`]); a set is prepared once for as long as this `Arc` of it is used.
+    /// Searches as [`Index::search`] does, but finds only rows of `within`, a set for as many rows as the
+    /// index has. It finds as many as are asked for, or all rows of the set. The recall is that among the
+    /// rows of the set, however few these are and wherever they are. The cost model chooses the plan by the
+    /// number of these rows and not by the number of queries ([`Index::plan_within`]). A set is prepared
+    /// once, for as long as callers use this `Arc` of it.
     ///
-    /// Where all rows of a set are compared, queries share what is read: that is counted with the first of them.
+    /// If all rows of a set are compared, the queries share the reads, which are counted with the first
+    /// query.
     ///
     /// # Errors
-    /// As [`Index::search`], and [`IndexError::Parameter`] for a set of another number of rows, and of an index that has changed
-    /// since it was built.
+    /// As [`Index::search`], and [`IndexError::Parameter`] for a set for another number of rows, and for an
+    /// index that has changed since the build.
     pub fn search_within(
         &self,
         queries: &VectorFile,
@@ -74,7 +77,7 @@ impl Index {
         Ok(result)
     }
 
-    /// Searches a set that does not have all rows.
+    /// Searches a set that does not contain all rows.
     fn search_some(
         &self,
         queries: &VectorFile,
@@ -85,7 +88,7 @@ impl Index {
     ) -> Result<SearchResult, IndexError> {
         let threads = thread_count(options.threads).clamp(1, queries.count().max(1));
         let result = self.without_answers(queries.count(), self.used(&planned.params, threads));
-        let mut searching = Searching { queries, options, set, planned, threads, control, result };
+        let mut searching = SetSearch { queries, options, set, planned, threads, control, result };
         let mut rows: Vec<usize> = (0..queries.count()).collect();
         if planned.params.k > 0 {
             for more in &planned.more {
@@ -104,30 +107,31 @@ impl Index {
         Ok(result)
     }
 
-    /// Finds more neighbours and leaves out those that are not in the set. Returns the queries that have too few then.
+    /// Searches for more neighbours and drops those outside the set. Returns the queries that then have too
+    /// few.
     fn find_after(
         &self,
         rows: &[usize],
         more: SearchParams,
-        searching: &mut Searching<'_>,
+        searching: &mut SetSearch<'_>,
     ) -> Result<Vec<usize>, IndexError> {
         let mut short = Vec::new();
-        for some in rows.chunks((HELD_NEIGHBORS / more.k.max(1)).max(1)) {
-            let raw = RawQueries::from_rows(searching.queries, some);
+        for block in rows.chunks((MOST_NEIGHBORS / more.k.max(1)).max(1)) {
+            let raw = RawQueries::from_rows(searching.queries, block);
             let threads =
-                self.fitting_threads(searching.threads.min(some.len()), self.stored.planned_list(&more));
-            let how = (threads, searching.options.in_flight);
-            let found = self.search_raw(raw, more, how, None, searching.control)?;
+                self.fitting_threads(searching.threads.min(block.len()), self.stored.planned_list(&more));
+            let concurrency = (threads, searching.options.in_flight);
+            let found = self.search_raw(raw, more, concurrency, None, searching.control)?;
             let set = searching.set;
-            let sure = sure_of(more.k, set.count(), set.rows());
-            short.extend(searching.take(some, &found, sure, |id| set.has(id)));
+            let used = usable_neighbors(more.k, set.count(), set.rows());
+            short.extend(searching.add_answers(block, &found, used, |id| set.has(id)));
         }
         Ok(short)
     }
 
-    /// Finds rows of the set by their codes. Returns the queries that have too few then.
-    fn find_among(&self, rows: &[usize], searching: &mut Searching<'_>) -> Result<Vec<usize>, IndexError> {
-        let Searching { set, planned, control, .. } = *searching;
+    /// Finds rows of the set by their codes. Returns the queries that then have too few.
+    fn find_among(&self, rows: &[usize], searching: &mut SetSearch<'_>) -> Result<Vec<usize>, IndexError> {
+        let SetSearch { set, planned, control, .. } = *searching;
         let params = planned.params;
         let among = Among::new(set.clone(), self.placed(set, control)?, planned.late);
         let list = self.list_among(&params, planned.late, set.count());
@@ -139,17 +143,17 @@ impl Index {
         let job = Arc::new(job.with_query_bytes(self.stored.query_bytes(list)).with_row_filter(among));
         let answers = self.answers(&job, threads, control)?;
         let found = collect(answers, (rows.len(), self.own_counters), self.used(&params, threads), 0.0)?;
-        Ok(searching.take(rows, &found, found.k, |id| id != NO_ID))
+        Ok(searching.add_answers(rows, &found, found.k, |id| id != NO_ID))
     }
 
     /// Compares all rows of the set.
-    fn find_by_scan(&self, rows: &[usize], searching: &mut Searching<'_>) -> Result<(), IndexError> {
+    fn find_by_scan(&self, rows: &[usize], searching: &mut SetSearch<'_>) -> Result<(), IndexError> {
         if rows.is_empty() {
             return Ok(());
         }
         let (raw, k) = (RawQueries::from_rows(searching.queries, rows), searching.planned.params.k);
         let (set, control) = (searching.set, searching.control);
-        // All of them whatever the number of queries: the rows are divided among them.
+        // The number of queries does not limit the threads: the rows are divided among them.
         let threads = thread_count(searching.options.threads).max(1);
         let (mut started, mut short) = (Instant::now(), false);
         self.scan_set(&raw, k, set, threads, control, |first, pass| {
@@ -158,9 +162,9 @@ impl Index {
             started = Instant::now();
             for (near, row) in nearest.iter().zip(&rows[first..]) {
                 short |= near.len() < k;
-                searching.put(*row, near.iter().copied(), ns, &cost);
+                searching.set_answer(*row, near.iter().copied(), ns, &cost);
                 self.known.here().counters.count_query(ns, &cost);
-                // The others had no reads of their own.
+                // The shared reads are counted with the first query only.
                 cost = QueryStats { full_distances: cost.full_distances, ..QueryStats::default() };
             }
         })?;
@@ -174,7 +178,7 @@ impl Index {
         Ok(())
     }
 
-    /// A result with room for the answers to `count` queries.
+    /// Returns a result with space for the answers to `count` queries.
     fn without_answers(&self, count: usize, used: UsedParams) -> SearchResult {
         let UsedParams { k, search_list, probes, threads } = used;
         SearchResult {
@@ -198,27 +202,27 @@ impl Index {
     }
 }
 
-impl Searching<'_> {
-    /// Takes the answers to the queries `rows` that `may` be taken, of the first `sure` of each; returns those queries that have too
-    /// few.
-    fn take(
+impl SetSearch<'_> {
+    /// Sets the answers to the queries `rows`: of the first `used` neighbours of each, those that `admits`.
+    /// Returns the queries with too few answers.
+    fn add_answers(
         &mut self,
         rows: &[usize],
         found: &SearchResult,
-        sure: usize,
-        may: impl Fn(u32) -> bool,
+        used: usize,
+        admits: impl Fn(u32) -> bool,
     ) -> Vec<usize> {
         let (k, mut short, mut near) = (self.planned.params.k, Vec::new(), Vec::new());
         for (at, row) in rows.iter().enumerate() {
-            let all = at * found.k..at * found.k + sure.min(found.k);
+            let all = at * found.k..at * found.k + used.min(found.k);
             let pairs = found.ids[all.clone()].iter().zip(&found.distances[all]);
-            let pairs = pairs.filter(|(id, _)| may(**id)).take(k);
+            let pairs = pairs.filter(|(id, _)| admits(**id)).take(k);
             near.clear();
             near.extend(pairs.map(|(id, distance)| Neighbor { distance: *distance, id: *id }));
             if near.len() < k {
                 short.push(*row);
             }
-            self.put(*row, near.iter().copied(), found.latencies_ns[at], &found.per_query[at]);
+            self.set_answer(*row, near.iter().copied(), found.latencies_ns[at], &found.per_query[at]);
         }
         for PhaseTime { phase, ns } in &found.phases {
             match self.result.phases.iter_mut().find(|known| known.phase == *phase) {
@@ -229,8 +233,8 @@ impl Searching<'_> {
         short
     }
 
-    /// Sets the answers to query `row`, and adds what they cost.
-    fn put(&mut self, row: usize, near: impl Iterator<Item = Neighbor>, ns: u64, cost: &QueryStats) {
+    /// Sets the answer to query `row`, and adds its cost and its time.
+    fn set_answer(&mut self, row: usize, near: impl Iterator<Item = Neighbor>, ns: u64, cost: &QueryStats) {
         let first = row * self.result.k;
         for (at, near) in (first..first + self.result.k).zip(near) {
             (self.result.ids[at], self.result.distances[at]) = (near.id, near.distance);

@@ -1,8 +1,9 @@
-//! What was changed of an index since it was built, as searches see it: vectors that were inserted, in memory, and ids that were
-//! deleted. A search keeps to the state that it began with.
+//! The changes of an index since its build, as searches see them: inserted vectors, in memory, and deleted
+//! ids. A search uses the state with which it began.
 //!
-//! Inserted vectors are kept as floats where the index stores something smaller (`store_as`): its scale fits the vectors that it
-//! was built with, and others may be longer. They are rounded when the index is compacted, with a scale that fits all.
+//! If the index has a smaller stored form (`store_as`), inserted vectors are kept as floats: the scale of the
+//! stored form fits the vectors of the build, and inserted ones may be longer. A compaction rounds them with
+//! a scale that fits all.
 
 use super::visited::VisitedSet;
 use crate::form::Form;
@@ -11,19 +12,19 @@ use crate::format::changes::Change;
 use crate::format::ids::IdRuns;
 use std::sync::Arc;
 
-/// Sets of ids or places, a bit each.
+/// A set of ids or places, with one bit each.
 #[derive(Debug, Clone, Default)]
-struct Bits {
+struct BitSet {
     words: Vec<u64>,
 }
 
-impl Bits {
+impl BitSet {
     #[inline]
     fn has(&self, number: u32) -> bool {
         self.words.get(number as usize / 64).is_some_and(|word| word >> (number % 64) & 1 == 1)
     }
 
-    /// Adds a number; false where it was there.
+    /// Adds a number; returns false if the set has it already.
     fn add(&mut self, number: u32) -> bool {
         let (word, bit) = (number as usize / 64, 1_u64 << (number % 64));
         if self.words.len() <= word {
@@ -35,20 +36,21 @@ impl Bits {
     }
 }
 
-/// A bucket of an index and a vector that was inserted into it: its number among those that it was inserted with.
+/// A bucket of an index, and the number of a vector in it within its batch of inserts.
 pub(crate) type Placed = (u32, u32);
 
-/// Vectors that were inserted, in the order of their ids, which follow each other.
+/// A batch of inserted vectors with consecutive ids, in the order of these.
 #[derive(Debug)]
-struct Inserted {
+struct InsertedBatch {
+    /// The first id.
     first: u32,
-    /// As [`InsertedRow`] has them.
+    /// The vectors in the form of [`InsertedRow`].
     rows: Vec<u8>,
-    /// By bucket.
+    /// The buckets of the vectors, sorted by bucket.
     placed: Vec<Placed>,
 }
 
-impl Inserted {
+impl InsertedBatch {
     fn count(&self, row_bytes: usize) -> u32 {
         (self.rows.len() / row_bytes.max(1)) as u32
     }
@@ -58,26 +60,26 @@ impl Inserted {
     }
 }
 
-/// All that was changed up to a moment. Clones share what did not change between them.
+/// All changes up to a moment. Clones share the batches and sets that do not differ.
 #[derive(Debug, Clone)]
 pub(crate) struct Changes {
     form: Form,
     row_bytes: usize,
-    /// The ids that the index was built with.
+    /// The ids of the build.
     built: Arc<IdRuns>,
-    /// The id that the next vector gets.
+    /// The id of the next inserted vector.
     next: u32,
-    /// Vectors that are not deleted.
+    /// Number of vectors that are not deleted.
     vectors: u64,
-    inserted: Vec<Arc<Inserted>>,
+    inserted: Vec<Arc<InsertedBatch>>,
     deleted: u64,
-    deleted_ids: Arc<Bits>,
-    /// The places of those among them that the index was built with, where these are not their ids.
-    deleted_places: Option<Arc<Bits>>,
+    deleted_ids: Arc<BitSet>,
+    /// The places of deleted vectors of the build; `None` if these are their ids.
+    deleted_places: Option<Arc<BitSet>>,
 }
 
 impl Changes {
-    /// None, of an index that was built with these ids and has vectors of `dim` values.
+    /// Returns no changes, for an index that was built with these ids and has vectors of `dim` components.
     pub(crate) fn none(built: IdRuns, form: Form, dim: usize) -> Changes {
         let (next, vectors) = (built.next(), u64::from(built.vectors()));
         let deleted_places = (!built.are_places()).then(Arc::default);
@@ -94,10 +96,10 @@ impl Changes {
         }
     }
 
-    /// Adds a change; `place` says into which buckets vectors go, of the element that [`Form::inserted`] names.
+    /// Adds a change. `place` returns the buckets of vectors, which have the element of [`Form::inserted`].
     ///
     /// # Errors
-    /// A sentence for a change that cannot have happened to this index.
+    /// A sentence if the change is impossible for this index.
     pub(crate) fn apply(
         &mut self,
         change: &Change<'_>,
@@ -107,7 +109,9 @@ impl Changes {
             Change::Insert { first, rows } => self.insert(*first, rows, place),
             Change::Delete(ids) => ids.iter().try_for_each(|id| match self.delete(u32::from_le_bytes(*id)) {
                 true => Ok(()),
-                false => Err(format!("vector {} is deleted, which is not there", u32::from_le_bytes(*id))),
+                false => {
+                    Err(format!("vector {} is deleted, but there is no such vector", u32::from_le_bytes(*id)))
+                }
             }),
         }
     }
@@ -122,7 +126,10 @@ impl Changes {
         let count = given.len() / given_bytes.max(1);
         let next = u32::try_from(count).ok().and_then(|count| first.checked_add(count));
         let Some(next) = next.filter(|_| first == self.next) else {
-            return Err(format!("{count} vectors from {first} on do not follow {}", self.next));
+            return Err(format!(
+                "{count} vectors are inserted from id {first} on, but the next id is {}",
+                self.next
+            ));
         };
         let mut rows = vec![0; count * self.row_bytes];
         for (row, out) in given.chunks_exact(given_bytes).zip(rows.chunks_exact_mut(self.row_bytes)) {
@@ -130,8 +137,9 @@ impl Changes {
         }
         let mut placed = place(&rows);
         placed.sort_unstable();
-        let mut new = Inserted { first, rows, placed };
-        // Each is at least twice as long as the next, so that there are few and each vector is moved seldom.
+        let mut new = InsertedBatch { first, rows, placed };
+        // Each batch is at least twice as long as the next, so that there are few batches and each vector is
+        // rarely moved.
         while let Some(before) = self.inserted.pop_if(|last| last.rows.len() < 2 * new.rows.len()) {
             new = before.joined(new, self.row_bytes);
         }
@@ -141,7 +149,7 @@ impl Changes {
         Ok(())
     }
 
-    /// Deletes a vector; false where there is none.
+    /// Deletes a vector; returns false if there is none with this id.
     pub(crate) fn delete(&mut self, id: u32) -> bool {
         let place = self.built.place(id);
         if place.is_none() && !(self.built.next()..self.next).contains(&id) || self.is_deleted(id) {
@@ -155,70 +163,71 @@ impl Changes {
         true
     }
 
-    /// Vectors that are there.
+    /// Returns the number of vectors that are not deleted.
     pub(crate) fn vectors(&self) -> u64 {
         self.vectors
     }
 
-    /// The id that the next vector gets.
+    /// Returns the id of the next inserted vector.
     pub(crate) fn next(&self) -> u32 {
         self.next
     }
 
-    /// Vectors that were inserted since the index was built, and those of all that were deleted.
+    /// Returns the numbers of inserted and of deleted vectors since the build.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (u64::from(self.next - self.built.next()), self.deleted)
     }
 
-    /// Whether the ids that the index was built with are its rows.
+    /// Returns true if the ids of the build are the rows of the index.
     pub(crate) fn are_rows(&self) -> bool {
         self.built.are_places()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no changes.
     pub(crate) fn is_empty(&self) -> bool {
         self.counts() == (0, 0)
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of memory.
     pub(crate) fn bytes(&self) -> u64 {
         let bits =
             self.deleted_ids.words.len() + self.deleted_places.as_ref().map_or(0, |bits| bits.words.len());
         self.inserted.iter().map(|some| some.bytes()).sum::<u64>() + 8 * bits as u64
     }
 
-    /// Where the vector `id` was built; `None` of one that was inserted, or is not there.
+    /// Returns the place of the vector `id` in the build; `None` if it was inserted, is deleted, or does not
+    /// exist.
     pub(crate) fn place(&self, id: u32) -> Option<u32> {
         self.built.place(id).filter(|_| !self.is_deleted(id))
     }
 
-    /// The vector `id`, if it was inserted and is there.
+    /// Returns the vector `id` if it was inserted and is not deleted.
     pub(crate) fn inserted_row(&self, id: u32) -> Option<InsertedRow<'_>> {
         let some = self.inserted.iter().rfind(|some| some.first <= id).filter(|_| !self.is_deleted(id))?;
         let rows = some.rows.get((id - some.first) as usize * self.row_bytes..)?;
         rows.get(..self.row_bytes).map(InsertedRow)
     }
 
-    /// Whether the vector `id` is there.
+    /// Returns true if the index has a vector `id` that is not deleted.
     pub(crate) fn has(&self, id: u32) -> bool {
-        let held = self.built.place(id).is_some() || (self.built.next()..self.next).contains(&id);
-        held && !self.is_deleted(id)
+        let existed = self.built.place(id).is_some() || (self.built.next()..self.next).contains(&id);
+        existed && !self.is_deleted(id)
     }
 
-    /// Whether a vector is deleted.
+    /// Returns true if the vector `id` is deleted.
     #[inline]
     pub(crate) fn is_deleted(&self, id: u32) -> bool {
         self.deleted > 0 && self.deleted_ids.has(id)
     }
 
-    /// Whether the vector is deleted that was built at `place`.
+    /// Returns true if the vector at `place` in the build is deleted.
     #[inline]
     pub(crate) fn is_place_deleted(&self, place: u32) -> bool {
         self.deleted > 0 && self.deleted_places.as_ref().unwrap_or(&self.deleted_ids).has(place)
     }
 
-    /// Tells `each` of the vectors that were inserted into the `count` buckets from `first` on and are
-    /// there, but of none that is `seen`.
+    /// Calls `each` with the inserted vectors in the `count` buckets from `first` on that are neither deleted
+    /// nor in `seen`.
     pub(crate) fn in_buckets(
         &self,
         (first, count): (u32, u32),
@@ -238,7 +247,7 @@ impl Changes {
         }
     }
 
-    /// The vectors that were inserted and are there, in the order of their ids.
+    /// Returns the inserted vectors that are not deleted, in the order of their ids.
     pub(crate) fn inserted(&self) -> impl Iterator<Item = (u32, InsertedRow<'_>)> {
         let rows =
             self.inserted.iter().flat_map(|some| (some.first..).zip(some.rows.chunks_exact(self.row_bytes)));
@@ -246,18 +255,18 @@ impl Changes {
     }
 }
 
-impl Inserted {
-    /// Those of `self` and the `next` ones.
-    fn joined(self: Arc<Inserted>, next: Inserted, row_bytes: usize) -> Inserted {
+impl InsertedBatch {
+    /// Joins this batch and the `next` one.
+    fn joined(self: Arc<InsertedBatch>, next: InsertedBatch, row_bytes: usize) -> InsertedBatch {
         let before = self.count(row_bytes);
-        let mut joined = Arc::try_unwrap(self).unwrap_or_else(|shared| Inserted {
+        let mut joined = Arc::try_unwrap(self).unwrap_or_else(|shared| InsertedBatch {
             first: shared.first,
             rows: shared.rows.clone(),
             placed: shared.placed.clone(),
         });
         joined.rows.extend_from_slice(&next.rows);
         joined.placed.extend(next.placed.iter().map(|(bucket, number)| (*bucket, number + before)));
-        // Two sorted runs: this merges them.
+        // The list consists of two sorted runs, which the sort merges.
         joined.placed.sort();
         joined
     }
@@ -286,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_inserted_is_in_its_buckets_until_it_is_deleted() {
+    fn inserted_vectors_are_in_their_buckets_until_they_are_deleted() {
         let mut changes = changes(IdRuns::all(10));
         let before = changes.clone();
         for (first, row) in (10..).zip([[1, 5], [5, 5], [9, 1], [5, 1], [2, 7], [5, 3]]) {
@@ -315,13 +324,13 @@ mod tests {
     }
 
     #[test]
-    fn places_are_told_from_ids() {
+    fn deleted_places_and_deleted_ids_are_distinguished() {
         let mut built = IdRuns::none();
         [2, 3, 7].iter().for_each(|id| built.push(*id));
         built.end(9);
         let mut changes = changes(built);
         assert_eq!((changes.vectors(), changes.next()), (3, 9));
-        assert!(!changes.delete(0) && !changes.delete(8), "they are not there");
+        assert!(!changes.delete(0) && !changes.delete(8), "no vectors have these ids");
         assert!(changes.delete(3) && changes.delete(7) && !changes.delete(7));
         let places =
             |deleted: fn(&Changes, u32) -> bool| (0..9).filter(|n| deleted(&changes, *n)).collect::<Vec<_>>();

@@ -1,14 +1,15 @@
-//! Codes of whole vectors around their mean, scanned in blocks: of lists in which several hold the same vector, and of sets
-//! that are not grouped.
+//! Codes of vectors around their common mean, which are scanned in blocks: for posting lists that share
+//! vectors, and for sets without groups.
 //!
-//! Codes are of whole vectors, not of residuals: a vector has one estimate, whatever list it is in, and answers do not depend
-//! on what arrives first. They are made in blocks and scanned as those of the cluster family.
+//! The codes are of whole vectors, not of residuals. So a vector has the same estimate in every list, and the
+//! answers do not depend on the order of arrival. The codes are encoded and scanned in blocks, as those of
+//! the cluster family.
 
 use crate::error::IndexError;
 use bathyal_kernels::quantize::{CodeKind, CodeQuery, Codec, EncodeScratch, GroupScan, SCAN_BLOCK};
 use bathyal_kernels::{Metric, Neighbor};
 
-/// What codes and means are compared by: those of normalised vectors by L2.
+/// Returns the metric of codes and means: L2 for normalised vectors.
 pub(crate) fn plain_metric(metric: Metric) -> Metric {
     match metric {
         Metric::L2 | Metric::Cosine => Metric::L2,
@@ -16,16 +17,17 @@ pub(crate) fn plain_metric(metric: Metric) -> Metric {
     }
 }
 
-/// Bytes of a query of `dim` dimensions as floats, rotated, and as the tables that codes are scored by, at most; `codes` are a kind
-/// and the bytes of a code. Plans of short vectors have always had room for product codes of a byte a dimension.
+/// Returns the most bytes of a query of `dim` dimensions: as floats, rotated, and as the tables by which
+/// codes are scored. `codes` are the kind and the bytes of a code. For short vectors, the result has space
+/// for product codes of one byte per dimension, whatever the kind.
 pub(crate) fn query_bytes(dim: usize, codes: Option<(&str, u32)>) -> u64 {
-    /// Bytes a dimension of such codes.
+    /// Bytes per dimension with product codes of one byte per dimension.
     const PRODUCT_BYTES: u64 = 1100;
-    /// From here on it matters which codes there are.
+    /// From this size on, the result depends on the kind of codes.
     const LONG_BYTES: u64 = 1 << 20;
-    /// Bytes a dimension of everything but the tables of product codes.
+    /// Bytes per dimension of everything but the tables of product codes.
     const DIMENSION_BYTES: u64 = 104;
-    /// Tables of a byte of a product code: 256 floats, and as many bytes.
+    /// Bytes of the tables for one byte of a product code: 256 floats, and as many bytes.
     const TABLE_BYTES: u64 = 256 * (4 + 1);
     let dim = dim as u64;
     let tables = |(kind, bytes): (&str, u32)| match kind.parse() {
@@ -35,22 +37,23 @@ pub(crate) fn query_bytes(dim: usize, codes: Option<(&str, u32)>) -> u64 {
     (PRODUCT_BYTES * dim).min(LONG_BYTES.max(DIMENSION_BYTES * dim + codes.map_or(0, tables)))
 }
 
-/// The codec of vectors, and what is taken from each before.
+/// The codec of vectors, and the mean that is subtracted before encoding.
 #[derive(Debug)]
 pub(crate) struct VectorCodes {
     pub(crate) codec: Codec,
-    /// What is taken from every vector before it is coded: their mean, about which codes err least.
+    /// The vector that is subtracted from every vector before it is encoded: the mean, around which codes
+    /// have the smallest error.
     pub(crate) shift: Vec<f32>,
 }
 
-/// A query made ready for such codes; reused.
+/// A query that is prepared for such codes. Its memory is reused.
 #[derive(Debug)]
 pub(crate) struct CodedQuery {
     shifted: Vec<f32>,
     codes: CodeQuery,
     /// The distance from the query to the shift.
     base: f32,
-    /// The last block of a series.
+    /// The last, incomplete block of a list.
     block: Vec<u8>,
 }
 
@@ -61,7 +64,7 @@ impl CodedQuery {
 }
 
 impl VectorCodes {
-    /// Trains a codec on `sample` (row-major, `dim` values each), from which its mean is taken here.
+    /// Trains a codec on `sample` (`n x dim`, row-major), from which the mean is subtracted in place.
     pub(crate) fn train(
         (kind, bytes): (CodeKind, usize),
         metric: Metric,
@@ -83,7 +86,7 @@ impl VectorCodes {
         Ok(VectorCodes { codec, shift })
     }
 
-    /// The file: the shift, then the codec.
+    /// Returns the content of the file: the shift, then the codec.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let shift = self.shift.iter().flat_map(|value| value.to_le_bytes());
         shift.chain(self.codec.to_bytes()).collect()
@@ -92,7 +95,7 @@ impl VectorCodes {
     /// Reads what [`VectorCodes::to_bytes`] wrote for vectors of `dim` dimensions under `metric`.
     ///
     /// # Errors
-    /// A sentence when the bytes are of no codec, or of one that does not fit.
+    /// A sentence if the bytes are not a codec, or one that does not fit.
     pub(crate) fn from_bytes(
         bytes: &[u8],
         dim: usize,
@@ -123,16 +126,17 @@ impl VectorCodes {
         Ok(VectorCodes { codec, shift })
     }
 
-    /// Bytes of a code.
+    /// Returns the bytes of a code.
     pub(crate) fn code_bytes(&self) -> usize {
         self.codec.code_bytes()
     }
 
-    /// Encodes `rows` (row-major, which are shifted here) as codes that lie one after the other.
+    /// Encodes `rows` (`n x dim`, row-major) as codes one after the other. Subtracts the shift from `rows` in
+    /// place.
     pub(crate) fn encode(&self, rows: &mut [f32], codes: &mut [u8], scratch: &mut EncodeScratch) {
         let (dim, bytes) = (self.shift.len(), self.codec.code_bytes());
         rows.chunks_exact_mut(dim).for_each(|row| row.iter_mut().zip(&self.shift).for_each(|(v, s)| *v -= s));
-        // Around the mean there is no centroid to speak of.
+        // Relative to the mean, the centroid is zero.
         let (centre, mut block) = (vec![0.0; dim], vec![0; self.codec.block_bytes()]);
         for (rows, codes) in rows.chunks(SCAN_BLOCK * dim).zip(codes.chunks_mut(SCAN_BLOCK * bytes)) {
             self.codec.encode_group(rows, &centre, &mut block, scratch);
@@ -140,7 +144,8 @@ impl VectorCodes {
         }
     }
 
-    /// Appends codes that lie one after the other as they are scanned: in blocks of 32, and one of what is left.
+    /// Appends codes, which are one after the other, in the order in which they are scanned: in blocks of 32,
+    /// and a last one with the rest.
     pub(crate) fn append_blocks(&self, codes: &[u8], out: &mut Vec<u8>) {
         for codes in codes.chunks(self.codec.block_bytes()) {
             let before = out.len();
@@ -149,7 +154,7 @@ impl VectorCodes {
         }
     }
 
-    /// Makes `query` ready for a query, which is normalised under cosine.
+    /// Prepares `query` for the vector `floats`, which is normalised under cosine.
     pub(crate) fn begin(&self, floats: &[f32], query: &mut CodedQuery) {
         query.shifted.clear();
         query.shifted.extend_from_slice(floats);
@@ -164,8 +169,8 @@ impl VectorCodes {
         query.block.resize(self.codec.block_bytes(), 0);
     }
 
-    /// Appends what is estimated below `threshold` of some codes to `hits`, by their number among these. An estimate
-    /// that no number holds is never below.
+    /// Appends to `hits` the numbers of the codes whose estimates are below `threshold`. An estimate that is
+    /// NaN is never below.
     #[inline]
     pub(crate) fn scan(
         &self,

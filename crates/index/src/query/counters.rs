@@ -1,46 +1,47 @@
-//! What queries cost, in exact counts: those that every family has, and those that only one has, by name.
+//! The counters of queries: those that every family has, and those of single families, by name.
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-/// Counters of its own that a family has at most: each is carried by every query of every family.
+/// The most counters of its own that a family has. Every query of every family has space for them.
 pub const MOST_OWN_COUNTERS: usize = 4;
 
-/// A counter that a family has besides those of all: a line of [`Family::counters`](crate::family::Family::counters).
+/// A counter of a family, besides those of all families: an entry of
+/// [`Family::counters`](crate::family::Family::counters).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counter {
-    /// Its name: a key in JSON, in Python a name of the statistics.
+    /// Its name: a key in JSON, and in Python a name of the statistics.
     pub name: &'static str,
-    /// What it counts, in a line without a full stop.
+    /// Its description, in one line without a full stop.
     pub about: &'static str,
 }
 
-/// What one query cost. Exact counts.
+/// The counters of one query.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct QueryStats {
     /// Dependent rounds of reads.
     pub hops: u32,
     /// Reads.
     pub reads: u32,
-    /// Bytes asked of the tier, with what it aligns reads to.
+    /// Bytes read from the tier, including its alignment of reads.
     pub bytes: u64,
-    /// Distances estimated from codes; of posting lists to their centroids too.
+    /// Distances estimated from codes; for posting lists also those to centroids.
     pub code_distances: u32,
     /// Distances computed from full vectors.
     pub full_distances: u32,
-    /// What only the family counts, in the order of its counters. Results have them by name: [`OwnCosts`].
+    /// The counters that only the family has, in their order. Results have them by name: [`OwnCosts`].
     #[serde(skip)]
     pub own: [u32; MOST_OWN_COUNTERS],
 }
 
 impl QueryStats {
-    /// Adds what another search of the same index for the same query cost.
+    /// Adds the counters of another search of the same index for the same query.
     pub(crate) fn add(&mut self, other: &QueryStats) {
         self.add_common(other);
         self.own.iter_mut().zip(other.own).for_each(|(sum, count)| *sum += count);
     }
 
-    /// The same of an index of whatever family: without what only that counts.
+    /// Adds the counters of a search of an index of any family, without those that only that family has.
     pub(crate) fn add_common(&mut self, other: &QueryStats) {
         self.hops += other.hops;
         self.reads += other.reads;
@@ -49,30 +50,30 @@ impl QueryStats {
         self.full_distances += other.full_distances;
     }
 
-    /// What only a family with these counters counts.
+    /// Returns the counts of `counters`, those of the family, by name.
     pub(crate) fn named(&self, counters: &'static [Counter]) -> OwnTotals {
         OwnTotals(counters.iter().zip(self.own).map(|(counter, count)| (counter, u64::from(count))).collect())
     }
 }
 
-/// What only the families of the searched indexes count of each query of a batch: a column a counter.
+/// The counters of single families for each query of a batch: one column per counter.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OwnCosts(Vec<(&'static Counter, Vec<u32>)>);
 
 impl OwnCosts {
-    /// Columns of zeros.
+    /// Creates columns of zeros.
     pub(crate) fn new(counters: &'static [Counter], queries: usize) -> OwnCosts {
         OwnCosts(counters.iter().map(|counter| (counter, vec![0; queries])).collect())
     }
 
-    /// Takes what a query of an index with these columns cost.
+    /// Sets the counts of a query.
     pub(crate) fn set(&mut self, query: usize, cost: &QueryStats) {
         for ((_, column), count) in self.0.iter_mut().zip(cost.own) {
             column[query] = count;
         }
     }
 
-    /// Adds what the same queries cost in another index, by the names of the counters.
+    /// Adds the counts of the same queries in another index, by the names of the counters.
     pub(crate) fn add(&mut self, other: &OwnCosts) {
         for (counter, counts) in &other.0 {
             match self.0.iter_mut().find(|(own, _)| own.name == counter.name) {
@@ -82,34 +83,34 @@ impl OwnCosts {
         }
     }
 
-    /// The counters with their columns, one count a query.
+    /// Returns the counters with their columns, one count per query.
     pub fn columns(&self) -> impl Iterator<Item = (&'static Counter, &[u32])> {
         self.0.iter().map(|(counter, column)| (*counter, &column[..]))
     }
 
-    /// The column of a counter, one count a query; `None` where no searched index has it.
+    /// Returns the column of a counter, one count per query; `None` if no searched index has it.
     pub fn of(&self, name: &str) -> Option<&[u32]> {
         self.columns().find(|(counter, _)| counter.name == name).map(|(_, column)| column)
     }
 
-    /// The sum of each column.
+    /// Returns the sum of each column.
     pub(crate) fn totals(&self) -> OwnTotals {
         let sum = |column: &[u32]| column.iter().map(|count| u64::from(*count)).sum();
         OwnTotals(self.columns().map(|(counter, column)| (counter, sum(column))).collect())
     }
 }
 
-/// What only some families count, by name: a JSON object.
+/// The counters of single families with their totals, by name: a JSON object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OwnTotals(pub(crate) Vec<(&'static Counter, u64)>);
 
 impl OwnTotals {
-    /// The counters with their counts, in the order of the family.
+    /// Returns the counters with their counts, in the order of the family.
     pub fn iter(&self) -> impl Iterator<Item = (&'static Counter, u64)> {
         self.0.iter().copied()
     }
 
-    /// The count by this name; `None` where no searched index has such a counter.
+    /// Returns the count of the counter `name`; `None` if no searched index has it.
     pub fn of(&self, name: &str) -> Option<u64> {
         self.iter().find(|(counter, _)| counter.name == name).map(|(_, count)| count)
     }
@@ -134,26 +135,26 @@ impl Serialize for OwnTotals {
     }
 }
 
-/// What a batch of queries cost in all.
+/// The totals of the counters over a batch of queries.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct SearchTotals {
     /// Dependent rounds of reads.
     pub hops: u64,
     /// Reads.
     pub reads: u64,
-    /// Bytes asked for.
+    /// Bytes read from the tier.
     pub bytes: u64,
     /// Distances estimated from codes.
     pub code_distances: u64,
     /// Distances computed from full vectors.
     pub full_distances: u64,
-    /// What only the families of the searched indexes count; in JSON beside the others.
+    /// The totals of the counters of single families; in JSON beside the others.
     #[serde(flatten)]
     pub own: OwnTotals,
 }
 
 impl SearchTotals {
-    /// The sum of what queries cost: `own` are their columns of counters that not all families have.
+    /// Sums the counters of queries; `own` are their columns of counters of single families.
     pub(crate) fn of(per_query: &[QueryStats], own: &OwnCosts) -> SearchTotals {
         let mut totals = SearchTotals { own: own.totals(), ..SearchTotals::default() };
         for one in per_query {
@@ -166,7 +167,7 @@ impl SearchTotals {
         totals
     }
 
-    /// Adds what other queries cost.
+    /// Adds the totals of other queries.
     pub fn merge(&mut self, other: &SearchTotals) {
         self.hops += other.hops;
         self.reads += other.reads;
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_of_different_families_meet_by_name() {
+    fn counters_of_different_families_are_added_by_name() {
         let (one, mut columns) = costs(&OF_LISTS, [5, 7]);
         columns.add(&costs(&OF_TABLES, [11, 13]).1);
         assert_eq!(columns.of("lists"), Some(&[0, 18][..]));
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_the_counters_that_there_are_beside_those_of_all() {
+    fn json_contains_the_counters_of_the_family_beside_the_common_ones() {
         let (one, columns) = costs(&OF_LISTS, [5, 7]);
         let json = serde_json::to_value(SearchTotals::of(&[one], &columns)).expect("a JSON object");
         assert_eq!((&json["lists"], &json["small_reads"], &json["reads"]), (&5.into(), &7.into(), &3.into()));

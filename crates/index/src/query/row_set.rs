@@ -1,22 +1,22 @@
-//! Sets of rows, which a search may be told to keep to.
+//! Sets of rows, to which a search may be restricted.
 
 use std::ops::Range;
 
 /// Bits of a word.
 const WORD: u32 = u64::BITS;
 
-/// Rows of an index: some of the ids that its vectors were built with, a bit each. It never changes.
+/// A set of rows of an index, with one bit for each row. It does not change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowSet {
     rows: u32,
     count: u32,
-    /// As many as `rows` need; bits behind the last row are 0.
+    /// As many words as `rows` need; bits behind the last row are 0.
     words: Vec<u64>,
 }
 
 impl RowSet {
-    /// The rows below `rows` whose bits are set in `words`: that of row 0 is the lowest of the first. Words that are missing
-    /// hold no row, and bits from `rows` on are left out.
+    /// Creates the set of the rows below `rows` whose bits are set in `words`. The bit of row 0 is the lowest
+    /// of the first word. Missing words contain no row, and bits from `rows` on are ignored.
     pub fn from_words(rows: u32, mut words: Vec<u64>) -> RowSet {
         words.resize(rows.div_ceil(WORD) as usize, 0);
         if let Some(last) = words.last_mut().filter(|_| !rows.is_multiple_of(WORD)) {
@@ -26,7 +26,7 @@ impl RowSet {
         RowSet { rows, count, words }
     }
 
-    /// The rows `ids`, in any order; what is not below `rows` is left out.
+    /// Creates the set of the rows `ids`, in any order. Ids that are not below `rows` are ignored.
     pub fn from_ids(rows: u32, ids: impl Iterator<Item = u32>) -> RowSet {
         let mut words = vec![0; rows.div_ceil(WORD) as usize];
         for id in ids {
@@ -37,28 +37,28 @@ impl RowSet {
         RowSet::from_words(rows, words)
     }
 
-    /// All rows below `rows`.
+    /// Creates the set of all rows below `rows`.
     pub fn all(rows: u32) -> RowSet {
         RowSet::from_words(rows, vec![u64::MAX; rows.div_ceil(WORD) as usize])
     }
 
-    /// How many rows the set has.
+    /// Returns the number of rows in the set.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// How many rows there are of which these are some.
+    /// Returns the number of rows of the index, in the set or not.
     pub fn rows(&self) -> u32 {
         self.rows
     }
 
-    /// Whether the set has row `id`.
+    /// Returns true if row `id` is in the set.
     #[inline]
     pub fn has(&self, id: u32) -> bool {
         self.words.get((id / WORD) as usize).is_some_and(|word| word >> (id % WORD) & 1 == 1)
     }
 
-    /// Its rows, rising.
+    /// Returns the rows of the set in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         let words = (0..).step_by(WORD as usize).zip(&self.words);
         words.flat_map(|(first, word)| {
@@ -71,44 +71,44 @@ impl RowSet {
         })
     }
 
-    /// The bits, as [`RowSet::from_words`] takes them.
+    /// Returns the bits in the form of [`RowSet::from_words`].
     pub fn words(&self) -> &[u64] {
         &self.words
     }
 
-    /// Those of its rows that `other` has as well.
+    /// Returns the rows of this set that are also in `other`.
     pub fn and(&self, other: &RowSet) -> RowSet {
         self.joined(other, |own, other| own & other)
     }
 
-    /// Those of its rows that `other` does not have.
+    /// Returns the rows of this set that are not in `other`.
     pub fn and_not(&self, other: &RowSet) -> RowSet {
         self.joined(other, |own, other| own & !other)
     }
 
-    /// Bytes of memory that it takes.
+    /// Returns the bytes of memory.
     pub fn bytes(&self) -> u64 {
         (size_of::<RowSet>() + self.words.len() * size_of::<u64>()) as u64
     }
 
-    /// How many of `rows` the set has.
+    /// Returns the number of rows of the range `rows` that are in the set.
     pub(crate) fn count_in(&self, rows: Range<u32>) -> u32 {
         self.masked(rows).map(u64::count_ones).sum()
     }
 
-    /// Whether the set has any of `rows`.
+    /// Returns true if any row of the range `rows` is in the set.
     pub(crate) fn has_any(&self, rows: Range<u32>) -> bool {
         self.masked(rows).any(|word| word != 0)
     }
 
-    /// The words of `rows` without the bits of others.
+    /// Returns the words of the range `rows`, without the bits of other rows.
     fn masked(&self, rows: Range<u32>) -> impl Iterator<Item = u64> + '_ {
         let (first, end) = (rows.start, rows.end.min(self.rows).max(rows.start.min(self.rows)));
         let words = if first < end { first / WORD..end.div_ceil(WORD) } else { 0..0 };
         words.map(move |at| {
             let word = self.words[at as usize];
             let below = first.saturating_sub(at * WORD);
-            // Bits above the last are pushed out and back in as zeros.
+            // Bits above the last row are shifted out, and back in as zeros.
             let above = ((at + 1).saturating_mul(WORD)).saturating_sub(end).min(WORD - 1);
             ((word >> below << below) << above) >> above
         })
@@ -128,7 +128,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn what_is_not_among_the_rows_is_left_out() {
+    fn bits_and_ids_beyond_the_rows_are_ignored() {
         let set = RowSet::from_words(70, vec![u64::MAX; 3]);
         assert_eq!((set.count(), set.words().len(), set.has(69), set.has(70)), (70, 2, true, false));
         assert_eq!(set, RowSet::all(70));
@@ -137,14 +137,14 @@ mod tests {
         let none = RowSet::all(0);
         assert_eq!((none.count(), none.rows(), none.has(0), none.iter().count()), (0, 0, false, 0));
         assert!(!none.has_any(0..u32::MAX) && none.and(&set).count() == 0);
-        // Sets of fewer rows hold none of those beyond.
+        // A set with fewer rows contains none of the rows beyond.
         assert_eq!((set.and(&RowSet::all(64)).count(), set.and_not(&RowSet::all(64)).count()), (64, 6));
         assert_eq!(RowSet::all(64).and(&set), RowSet::all(64));
     }
 
     proptest! {
         #[test]
-        fn it_is_what_a_set_of_numbers_is(
+        fn a_row_set_behaves_like_a_set_of_numbers(
             rows in 1..300_u32,
             ids in proptest::collection::vec(0..320_u32, 0..200),
             others in proptest::collection::vec(0..320_u32, 0..200),
@@ -153,16 +153,16 @@ mod tests {
             let plain = |ids: &[u32]| ids.iter().copied().filter(|id| *id < rows).collect::<BTreeSet<u32>>();
             let (a, b) = (RowSet::from_ids(rows, ids.iter().copied()), RowSet::from_ids(rows, others.iter().copied()));
             let (x, y) = (plain(&ids), plain(&others));
-            let told = |set: &RowSet| set.iter().collect::<BTreeSet<u32>>();
-            prop_assert_eq!(told(&a), x.clone());
+            let numbers = |set: &RowSet| set.iter().collect::<BTreeSet<u32>>();
+            prop_assert_eq!(numbers(&a), x.clone());
             prop_assert_eq!(a.count() as usize, x.len());
-            prop_assert_eq!(told(&a.and(&b)), x.intersection(&y).copied().collect());
-            prop_assert_eq!(told(&a.and_not(&b)), x.difference(&y).copied().collect());
+            prop_assert_eq!(numbers(&a.and(&b)), x.intersection(&y).copied().collect());
+            prop_assert_eq!(numbers(&a.and_not(&b)), x.difference(&y).copied().collect());
             prop_assert_eq!(RowSet::from_words(rows, a.words().to_vec()), a.clone());
             let range = first..first + length;
-            let held = x.range(range.clone()).count();
-            prop_assert_eq!(a.count_in(range.clone()) as usize, held);
-            prop_assert_eq!(a.has_any(range), held > 0);
+            let count = x.range(range.clone()).count();
+            prop_assert_eq!(a.count_in(range.clone()) as usize, count);
+            prop_assert_eq!(a.has_any(range), count > 0);
             prop_assert!((0..400).all(|id| a.has(id) == x.contains(&id)));
         }
     }

@@ -1,4 +1,4 @@
-//! The vectors of an index as every searcher sees them, and the exact distance that all of them re-rank by.
+//! The vectors of an index as every searcher sees them, and the exact distance for re-ranking.
 
 use crate::error::IndexError;
 use crate::form::Form;
@@ -12,13 +12,13 @@ use std::path::PathBuf;
 /// The vectors of an index, and the file that searches read.
 pub(crate) struct VectorSet {
     pub(crate) vectors: u32,
-    /// Ids are below it.
+    /// The end of the ids: all ids are below it.
     pub(crate) ids_end: u32,
     pub(crate) dim: usize,
-    /// Of the stored vectors.
+    /// The element of the stored vectors.
     pub(crate) element: Element,
     pub(crate) metric: Metric,
-    /// How queries become what stored vectors are compared with.
+    /// The stored form, which also converts queries for comparison with stored vectors.
     pub(crate) form: Form,
     pub(crate) exact: Exact,
     /// The distance to inserted vectors.
@@ -29,7 +29,7 @@ pub(crate) struct VectorSet {
 }
 
 impl VectorSet {
-    /// What a manifest says of them; `file` is the one that searches read.
+    /// Creates the vector set of a manifest; `file` is the one that searches read.
     pub(crate) fn of(
         directory: &dyn Generation,
         manifest: &Manifest,
@@ -56,29 +56,26 @@ impl VectorSet {
         })
     }
 
-    /// Bytes of a stored vector.
+    /// Returns the bytes of a stored vector.
     pub(crate) fn row_bytes(&self) -> usize {
         self.element.row_bytes(self.dim)
     }
 
-    /// An error of what a read has brought.
+    /// Returns the error for damaged bytes at `place` in the file.
     pub(crate) fn damaged(&self, place: impl Into<String>, reason: impl Into<String>) -> IndexError {
         IndexError::damaged(&self.file, place.into(), reason.into())
     }
 
-    /// An error unless `id`, which lies at `place`, is that of a vector.
+    /// Returns an error unless `id`, which was read at `place`, is the id of a vector.
     #[inline]
     pub(crate) fn check_id(&self, id: u32, place: impl FnOnce() -> String) -> Result<(), IndexError> {
         if id < self.ids_end {
             return Ok(());
         }
-        Err(self.damaged(
-            place(),
-            format!("it holds vector {id}, which is none of the ids below {}", self.ids_end),
-        ))
+        Err(self.damaged(place(), format!("it contains the id {id}, but all ids are below {}", self.ids_end)))
     }
 
-    /// A read that failed.
+    /// Returns the error for a failed read.
     pub(crate) fn failed(&self, source: ReadError) -> IndexError {
         let place = match source {
             ReadError::Device { offset, len, .. } => Some((offset, u64::from(len))),
@@ -91,8 +88,8 @@ impl VectorSet {
     }
 }
 
-/// The distance between a query and stored vectors, which under cosine are normalised where the element allows it; in the
-/// units of the vectors as they were given.
+/// The distance between a query and stored vectors, in the units of the given vectors. Under cosine, stored
+/// vectors are normalised if the element allows it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Exact {
     distance: Distance,
@@ -101,12 +98,12 @@ pub(crate) struct Exact {
 }
 
 impl Exact {
-    /// To stored vectors.
+    /// Creates the distance to stored vectors.
     pub(crate) fn new(form: Form, dim: usize) -> Exact {
         Exact::to(form.stored(), form, dim)
     }
 
-    /// To inserted vectors.
+    /// Creates the distance to inserted vectors.
     fn to_inserted(form: Form, dim: usize) -> Exact {
         Exact::to(form.inserted(), form, dim)
     }
@@ -116,20 +113,20 @@ impl Exact {
         // The cosine distance of normalised vectors is 1 minus their product.
         let normalised = metric == Metric::Cosine && element.has_unit_vectors();
         let kernel = if normalised { Metric::InnerProduct } else { metric };
-        // What queries of a smaller form are.
+        // Queries are floats if the stored form is smaller.
         let floats = form.is_smaller();
         let of_kind = if floats { Distance::of_floats } else { Distance::new };
         let shift = if normalised { 1.0 } else { 0.0 };
         Exact { distance: of_kind(element, kernel, dim), scale: form.distance_scale(), shift }
     }
 
-    /// The distance of a query, as [`Form::query`] makes it, to one vector.
+    /// Returns the distance of a query, in the form of [`Form::query`], to one vector.
     #[inline]
     pub(crate) fn between(&self, query: &[u8], vector: &[u8]) -> f32 {
         self.shift + self.scale * self.distance.between(query, vector)
     }
 
-    /// The same for a graphics card that has the vectors.
+    /// Returns the same distance for a graphics card that has the vectors.
     pub(crate) fn on_card(&self) -> bathyal_gpu::Exact {
         let Exact { distance, scale, shift } = *self;
         bathyal_gpu::Exact {
@@ -142,7 +139,8 @@ impl Exact {
         }
     }
 
-    /// The distances to the vectors `ids` of those that lie one after the other.
+    /// Computes the distances to the vectors with the numbers `ids` in `vectors`, which are stored one after
+    /// the other.
     #[inline]
     pub(crate) fn score_some(&self, query: &[u8], vectors: &[u8], ids: &[u32], out: &mut [f32]) {
         let rows = Rows { bytes: vectors, stride: self.distance.row_bytes() };
@@ -150,14 +148,14 @@ impl Exact {
         self.finish(out);
     }
 
-    /// The distances to vectors that lie one after the other.
+    /// Computes the distances to vectors that are stored one after the other.
     #[inline]
     pub(crate) fn score_block(&self, query: &[u8], vectors: &[u8], out: &mut [f32]) {
         self.distance.score_block(query, vectors, out);
         self.finish(out);
     }
 
-    /// Makes distances by the kernel those of the vectors as they were given.
+    /// Converts distances of the kernel to the units of the given vectors.
     #[inline]
     fn finish(&self, out: &mut [f32]) {
         if self.scale != 1.0 {

@@ -1,4 +1,4 @@
-//! A query that is under way: what searchers of all families keep of it.
+//! The state of a running query that the searchers of all families share.
 
 use super::changes::Changes;
 use super::set::VectorSet;
@@ -8,23 +8,23 @@ use bathyal_kernels::TopK;
 use bathyal_tier::Span;
 use std::sync::Arc;
 
-/// A query, what it has found so far and what it has cost; its memory is reused by the next.
+/// A query with its neighbours so far and its counters. The next query reuses its memory.
 pub(crate) struct Query {
-    /// The query as stored vectors are compared with it: [`Form::query`](crate::form::Form::query).
+    /// The query in the form that is compared with stored vectors: [`Form::query`](crate::form::Form::query).
     pub(crate) bytes: Vec<u8>,
-    /// The same as floats.
+    /// The query as floats.
     pub(crate) floats: Vec<f32>,
     pub(crate) found: TopK,
     pub(crate) stats: QueryStats,
     pub(crate) clock: Clock,
-    /// What was changed since the index was built; set before it begins.
+    /// The changes since the index was built; set before the query begins.
     pub(crate) changes: Option<Arc<Changes>>,
-    /// The rows that may be found, where not all may; set before it begins.
+    /// The rows that may be found; `None` for all. Set before the query begins.
     pub(crate) within: Option<Among>,
 }
 
 impl Query {
-    /// None yet.
+    /// Creates an empty query.
     pub(crate) fn new() -> Query {
         Query {
             bytes: Vec::new(),
@@ -37,7 +37,7 @@ impl Query {
         }
     }
 
-    /// Begins with `query`, a vector as the set's were given.
+    /// Begins with `query`, in the element of the given vectors of `set`.
     pub(crate) fn begin(&mut self, set: &VectorSet, query: &[u8], params: &SearchParams) {
         self.stats = QueryStats::default();
         self.clock = Clock::begin(params.timed);
@@ -55,11 +55,11 @@ impl Query {
         self.stats.bytes += spans.iter().map(|span| span.aligned_len(alignment)).sum::<u64>();
     }
 
-    /// Offers a vector whose distance was computed exactly; one that was deleted, or may not be found, is not taken.
+    /// Adds a vector with its exact distance, unless it is deleted or may not be found.
     #[inline]
     pub(crate) fn offer(&mut self, id: u32, distance: f32) {
         self.stats.full_distances += 1;
-        // A page brings along what nobody asked for.
+        // A page also contains vectors that are no candidates.
         if self.changes.as_ref().is_some_and(|changes| changes.is_deleted(id)) {
             return;
         }

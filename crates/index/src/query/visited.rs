@@ -1,6 +1,7 @@
-//! A set of ids that is cleared for every query: small, in cache, never shrinking.
+//! The set of ids that a query has visited. It is cleared for every query; it is small enough for the cache,
+//! and never shrinks.
 
-/// Marks a free slot; also the one id that no vector has.
+/// The content of a free slot. No vector has this id.
 const EMPTY: u32 = u32::MAX;
 
 /// An open-addressed hash set of ids below `u32::MAX`.
@@ -11,18 +12,18 @@ pub(crate) struct VisitedSet {
 }
 
 impl VisitedSet {
-    /// A set that holds about `expected` ids before it grows.
+    /// Creates a set that holds about `expected` ids before it grows.
     pub(crate) fn new(expected: usize) -> VisitedSet {
         VisitedSet { slots: vec![EMPTY; (expected * 2).next_power_of_two().max(64)], used: 0 }
     }
 
-    /// Forgets all ids.
+    /// Removes all ids.
     pub(crate) fn clear(&mut self) {
         self.slots.fill(EMPTY);
         self.used = 0;
     }
 
-    /// Whether `id` has been inserted.
+    /// Returns true if `id` has been inserted.
     #[inline]
     pub(crate) fn contains(&self, id: u32) -> bool {
         let mask = self.slots.len() - 1;
@@ -36,7 +37,7 @@ impl VisitedSet {
         }
     }
 
-    /// Inserts `id`; true where it is new.
+    /// Inserts `id`; returns true if it is new.
     #[inline]
     pub(crate) fn insert(&mut self, id: u32) -> bool {
         let mask = self.slots.len() - 1;
@@ -71,7 +72,7 @@ impl VisitedSet {
 
 #[inline]
 fn hash(id: u32) -> usize {
-    // Fibonacci hashing; the upper half is well mixed.
+    // Fibonacci hashing: the upper half of the product is well mixed.
     (u64::from(id).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize
 }
 

@@ -1,10 +1,11 @@
-//! What a query keeps to that is to find rows of a set alone, and how it knows that it has looked at enough of them.
+//! Searches restricted to a row set: the filter of a query, and the rule by which it stops.
 //!
-//! A calibration says how many candidates and groups a query needs among all vectors. Among some of them it needs as many of
-//! these as long as they lie around the query as all do. Where they lie far from it, all are about equally far, and codes and
-//! centroids tell them apart less well. So a query goes on until what it looked at last has changed next to nothing: until
-//! the second half of all that it has looked at has brought no more of its answers than the recall allows to miss. Half of
-//! what is looked at is as much as is asked for at least, since answers have to come from somewhere.
+//! Calibration determines how many candidates and groups a query needs among all vectors. Among the rows of a
+//! set, a query needs as many if these rows are distributed around it as all vectors are. If they are far
+//! from the query, they are about equally far, and codes and centroids distinguish them less well. So a query
+//! continues until the candidates that it compared last have changed next to nothing: until the second half
+//! of all compared candidates contains no more of its answers than the recall allows to miss. The first half
+//! has at least as many candidates as answers, since answers have to come from it.
 
 use super::row_set::RowSet;
 use bathyal_kernels::quantize::{CodeQuery, Codec};
@@ -13,16 +14,16 @@ use serde::Serialize;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Candidates that are compared at most, in lists of the calibration.
+/// The most candidates that are compared, as a multiple of the candidate list of the calibration.
 pub(crate) const MOST_LISTS: usize = 8;
-/// Candidates are collected up to so many times as are wanted before the worst are dropped.
+/// Candidates are collected up to this multiple of the wanted number before the worst are dropped.
 const SLACK: usize = 4;
 /// Codes that are scored at once.
 const CODES_AT_ONCE: usize = 1024;
-/// Of those that ask for no recall: the effort that was named is all.
+/// The number of late answers that a search without a recall allows: it uses exactly the given effort.
 pub(crate) const NEVER_LATE: usize = usize::MAX;
 
-/// How the rows of a set are searched ([`Index::search_within`](crate::Index::search_within)).
+/// The plan of a search within a row set ([`Index::search_within`](crate::Index::search_within)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WithinPlan {
@@ -30,21 +31,22 @@ pub enum WithinPlan {
     All,
     /// All rows of the set are compared: the answer is exact.
     Scan,
-    /// A search that passes over other rows by their codes, with more effort the fewer are in the set.
+    /// A search that skips the codes of other rows. The smaller the set, the more effort it takes.
     Among,
-    /// A search for more neighbours, of which those of the set are kept: of families whose codes are not in memory, and where it
-    /// is cheaper. Queries for which that does not find enough are answered as by one of the other plans.
+    /// A search for more neighbours, of which those in the set are kept: in families whose codes are not in
+    /// memory, and wherever it is cheaper. Queries for which that does not find enough are answered by one of
+    /// the other plans.
     After,
 }
 
 /// The rows that a query may find.
 #[derive(Debug, Clone)]
 pub(crate) struct Among {
-    /// By id.
+    /// The set of their ids.
     rows: Arc<RowSet>,
-    /// By place, where codes do not lie in the order of the ids.
+    /// The set of the places of their codes; `None` if these are the ids.
     places: Option<Arc<RowSet>>,
-    /// Answers that the second half of what was looked at may have brought.
+    /// The most answers in the second half of the compared candidates at which a query stops.
     late: usize,
 }
 
@@ -53,23 +55,24 @@ impl Among {
         Among { rows, places, late }
     }
 
-    /// Whether the vector with this id may be found.
+    /// Returns true if the vector with this id may be found.
     #[inline]
     pub(crate) fn has(&self, id: u32) -> bool {
         self.rows.has(id)
     }
 
-    /// The places of the codes of these vectors.
+    /// Returns the places of the codes of these vectors.
     pub(crate) fn places(&self) -> &RowSet {
         self.places.as_ref().unwrap_or(&self.rows)
     }
 
-    /// Candidates to keep where the calibration asks for `list`.
+    /// Returns the number of candidates to keep if the calibration's candidate list is `list`.
     pub(crate) fn most(&self, list: usize) -> usize {
         most_of(list, self.late, self.rows.count())
     }
 
-    /// When to stop where the calibration asks for `list` to find `k`, of up to `most`.
+    /// Returns the stages of a query for `k` neighbours with the calibration's candidate list `list`, of at
+    /// most `most` candidates.
     pub(crate) fn stages(&self, list: usize, k: usize, most: usize) -> Stages {
         let list = list.max(k.saturating_mul(2)).min(most);
         let first = list.div_ceil(2);
@@ -77,37 +80,38 @@ impl Among {
     }
 }
 
-/// Candidates to keep where the calibration asks for `list`, of a set of `count`, if so many may come `late`.
+/// Returns the number of candidates to keep in a search of a set of `count` rows, if the calibration's
+/// candidate list is `list` and `late` answers may come late.
 pub(crate) fn most_of(list: usize, late: usize, count: u32) -> usize {
     let lists = if late == NEVER_LATE { 1 } else { MOST_LISTS };
     list.saturating_mul(lists).min(count as usize).max(1)
 }
 
-/// How much is looked at in turn, of what is best first.
+/// The stages of a query: ranges of candidates, the best first, that are compared one after the other.
 #[derive(Debug, Default)]
 pub(crate) struct Stages {
-    /// What comes behind it is late.
+    /// End of the first stage. Answers behind it are late.
     first: usize,
     list: usize,
     most: usize,
     late: usize,
     done: usize,
-    /// Distances of the best when what is done last was not.
+    /// Distances of the best candidates before the last stage.
     before: Vec<f32>,
 }
 
 impl Stages {
-    /// All of a list in one, as of queries that may find any vector.
+    /// Returns a single stage with the whole list, for queries that may find any vector.
     pub(crate) fn one(list: usize) -> Stages {
         Stages { list, most: list, late: NEVER_LATE, ..Stages::default() }
     }
 
-    /// What to look at next, where `best` is what has been found so far.
+    /// Returns the range of candidates to compare next, or `None` at the end. `best` are the nearest so far.
     pub(crate) fn next(&mut self, best: &TopK) -> Option<Range<usize>> {
         self.next_of(best.iter().map(|found| found.distance), best.threshold())
     }
 
-    /// The same where the best have these distances, in any order, and what is farther than `threshold` is none of them.
+    /// Does so if the nearest have the distances `best`, in any order, and none is farther than `threshold`.
     pub(crate) fn next_of(
         &mut self,
         best: impl Iterator<Item = f32>,
@@ -122,7 +126,7 @@ impl Stages {
             let now: Vec<f32> = best.collect();
             let stayed = self.before.iter().filter(|distance| **distance <= threshold).count();
             let late = now.len().saturating_sub(stayed);
-            // What is not full yet has no answer that could be replaced.
+            // If fewer than k are found, the threshold is infinite and the query continues.
             if done >= self.list && late <= self.late && threshold < f32::INFINITY {
                 return None;
             }
@@ -134,7 +138,7 @@ impl Stages {
     }
 }
 
-/// Drops from `hits`, from number `first` on, those whose places are not in `places`.
+/// Drops the entries of `hits` from number `first` on whose places are not in `places`.
 #[inline]
 pub(crate) fn keep_of(places: &RowSet, first: usize, hits: &mut Vec<Neighbor>) {
     let mut kept = first;
@@ -147,18 +151,18 @@ pub(crate) fn keep_of(places: &RowSet, first: usize, hits: &mut Vec<Neighbor>) {
     hits.truncate(kept);
 }
 
-/// Memory for scoring codes.
+/// Scratch memory for scoring codes.
 #[derive(Debug, Default)]
 pub(crate) struct Scoring {
     ids: Vec<u32>,
     scores: Vec<f32>,
-    /// The best, the nearest first.
+    /// The best places, the nearest first.
     pub(crate) hits: Vec<Neighbor>,
 }
 
 impl Scoring {
-    /// Leaves the `wanted` places of `places` whose codes are nearest, and returns how many codes were scored. An estimate that no
-    /// number holds is farther than all others.
+    /// Puts the `wanted` places of `places` with the nearest codes into `hits`, and returns the number of
+    /// scored codes. An estimate that is NaN counts as farther than all others.
     pub(crate) fn rank(
         &mut self,
         query: &CodeQuery,
@@ -178,9 +182,10 @@ impl Scoring {
             scores.resize(ids.len(), 0.0);
             query.score(codec, codes, ids, scores);
             scored += ids.len() as u32;
-            let told = ids.iter().zip(scores.iter());
-            let told = told.map(|(id, score)| (*id, if score.is_nan() { f32::INFINITY } else { *score }));
-            let near = told.filter(|(_, distance)| *distance <= threshold);
+            let estimates = ids.iter().zip(scores.iter());
+            let estimates =
+                estimates.map(|(id, score)| (*id, if score.is_nan() { f32::INFINITY } else { *score }));
+            let near = estimates.filter(|(_, distance)| *distance <= threshold);
             hits.extend(near.map(|(id, distance)| Neighbor { distance, id }));
             if hits.len() >= SLACK * wanted {
                 hits.select_nth_unstable(wanted - 1);
@@ -202,7 +207,7 @@ mod tests {
         Among::new(Arc::new(RowSet::all(rows)), None, late)
     }
 
-    /// The stages over candidates of these distances.
+    /// Returns the ends of the stages over candidates with these distances.
     fn stages_of(distances: &[f32], k: usize, list: usize, late: usize) -> Vec<usize> {
         let mut found = TopK::new(k);
         let mut stages = among(distances.len() as u32, late).stages(list, k, distances.len());
@@ -217,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_stops_once_nothing_new_comes() {
+    fn a_query_stops_when_the_second_half_contains_few_answers() {
         let rising: Vec<f32> = (0..100).map(|at| at as f32).collect();
         assert_eq!(stages_of(&rising, 3, 10, 0), [5, 10]);
         assert_eq!(stages_of(&rising, 3, 10, NEVER_LATE), [10]);
@@ -225,15 +230,15 @@ mod tests {
             (stages_of(&rising, 3, 200, 0), stages_of(&rising, 10, 10, 0)),
             (vec![50, 100], vec![10, 20])
         );
-        // The last is the nearest: whatever was looked at has brought answers.
+        // The last is the nearest: every stage contains new answers.
         let falling: Vec<f32> = rising.iter().rev().copied().collect();
         assert_eq!(stages_of(&falling, 3, 10, 0), [5, 10, 20, 40, 80, 100]);
         assert_eq!(stages_of(&falling, 3, 10, 3), [5, 10]);
-        // One late answer of the first list, none after.
+        // One late answer in the first list, none after it.
         let mut one = rising.clone();
         one[8] = -1.0;
         assert_eq!((stages_of(&one, 3, 10, 0), stages_of(&one, 3, 10, 1)), (vec![5, 10, 20], vec![5, 10]));
-        // Fewer than are asked for.
+        // There are fewer candidates than are asked for.
         assert_eq!(stages_of(&rising[..4], 10, 2, 0), [2, 4]);
         assert!(stages_of(&[], 10, 2, 0).is_empty());
         assert_eq!(stages_of(&[1.0; 40], 3, 10, 0), [5, 10], "ties");

@@ -1,4 +1,5 @@
-//! The registration of an open index with the pool: the tiers and options of its engines, and the memory of its searches.
+//! The registration of an open index with the pool: the tiers and options of its engines, and the memory of
+//! its searches.
 
 use super::memory::SearchMemory;
 use bathyal_tier::numa::Nodes;
@@ -6,7 +7,8 @@ use bathyal_tier::{Engine, EngineOptions, EngineWaker, Tier, TierError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The number of the next client. Clients are compared by number, since an address in memory may be used again.
+/// The number of the next client. Clients are compared by number, since an address in memory may be used
+/// again.
 static NUMBERS: AtomicU64 = AtomicU64::new(0);
 
 /// The registration of one open index with the pool.
@@ -24,8 +26,8 @@ pub(in crate::open) struct PoolClient {
 }
 
 impl PoolClient {
-    /// Registers an index. `tiers` is one tier, or one for each of `nodes`; engines and running queries together reserve
-    /// from `memory`.
+    /// Registers an index. `tiers` is one tier, or one for each of `nodes`; engines and running queries
+    /// together reserve from `memory`.
     pub(in crate::open) fn new(
         tiers: Box<[Arc<dyn Tier>]>,
         nodes: Option<Arc<Nodes>>,
@@ -67,8 +69,8 @@ impl PoolClient {
         self.memory.as_ref().is_none_or(|memory| memory.try_reserve(bytes))
     }
 
-    /// Reserves `bytes` if they are free. Otherwise `waker` is woken at the next release, and the other workers with an
-    /// engine are woken now, so that they close it if it is idle.
+    /// Reserves `bytes` if they are free. Otherwise `waker` is woken at the next release, and the other
+    /// workers with an engine are woken now, so that they close it if it is idle.
     pub(super) fn reserve(&self, bytes: u64, waker: &Arc<EngineWaker>) -> bool {
         self.memory.as_ref().is_none_or(|memory| memory.reserve(bytes, waker))
     }
@@ -78,7 +80,8 @@ impl PoolClient {
         self.memory.iter().for_each(|memory| memory.release(bytes));
     }
 
-    /// Returns true if a worker waits for memory, which an idle engine or a worker with spare reserved bytes may hold.
+    /// Returns true if a worker waits for memory, which an idle engine or a worker with spare reserved bytes
+    /// may hold.
     pub(super) fn is_short_of_memory(&self) -> bool {
         self.memory.as_ref().is_some_and(SearchMemory::has_waiters)
     }

@@ -7,8 +7,8 @@ use crate::family::Opened;
 use bathyal_tier::lanes::Lanes;
 use std::sync::Arc;
 
-/// The state of an open index to which its jobs refer. Each lane of threads has a `JobContext` of its own, so that threads
-/// that search at the same time do not count their references in one place.
+/// The state of an open index to which its jobs refer. Each lane of threads has a `JobContext` of its own, so
+/// that threads that search at the same time do not count their references in one place.
 #[repr(align(128))]
 pub(in crate::open) struct JobContext {
     pub(in crate::open) client: Arc<PoolClient>,

@@ -18,17 +18,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Instant;
 
-/// The most lone queries that one thread interleaves: as many as its engine keeps reads in flight. A caller waits for each
-/// of them, and on a slow device nearly all of their time is waiting.
+/// The most lone queries that one thread interleaves: as many as its engine keeps reads in flight. A caller
+/// waits for each of them, and on a slow device nearly all of their time is waiting.
 const LONE_IN_FLIGHT: usize = 128;
 
-/// The most queries of a batch that a worker takes at once. Taking several keeps workers from contending for the counter.
+/// The most queries of a batch that a worker takes at once. Taking several keeps workers from contending for
+/// the counter.
 const MOST_TAKEN: usize = 16;
 /// A worker takes this fraction (1/4) of its part of the remaining queries, so that all workers end together.
 const TAKEN_SHARE: usize = 4;
 
-/// One query or a batch, shared by the workers that answer it. The fields that workers write are on cache lines apart from
-/// those that they only read.
+/// One query or a batch, shared by the workers that answer it. The fields that workers write are on cache
+/// lines apart from those that they only read.
 pub(in crate::open) struct Job {
     context: Arc<JobContext>,
     queries: RawQueries,
@@ -121,8 +122,8 @@ impl Job {
         Job { changes, ..self }
     }
 
-    /// Searches only the rows that `filter` admits. A query may then find fewer than k neighbours; [`NO_ID`] fills the
-    /// remaining places.
+    /// Searches only the rows that `filter` admits. A query may then find fewer than k neighbours; [`NO_ID`]
+    /// fills the remaining places.
     pub(in crate::open) fn with_row_filter(self, filter: Among) -> Job {
         Job { row_filter: Some(filter), ..self }
     }
@@ -229,7 +230,8 @@ impl Job {
         })
     }
 
-    /// Answers one query of `job`. If a graphics card fails it, the processor answers it where that is allowed.
+    /// Answers one query of `job`. If a graphics card fails it, the processor answers it where that is
+    /// allowed.
     pub(in crate::open) async fn answer(
         job: impl Deref<Target = Job>,
         cx: Cx,
@@ -298,7 +300,8 @@ impl Job {
         let QueryOutcome { mut scratch, outcome, query, latency_ns } = outcome;
         let (found, cost) = (&mut scratch.found, outcome?);
         if self.range_plan.is_none() {
-            // Fewer than k are no damage: a row set or a changing index may hold fewer, and a graph's links may not reach k.
+            // Fewer than k are no damage: a row set or a changing index may hold fewer, and a graph's links
+            // may not reach k.
             found.resize(self.params.k, Neighbor { distance: f32::INFINITY, id: NO_ID });
         }
         answers.queries.push(AnsweredQuery { query, latency_ns, cost });
@@ -355,8 +358,8 @@ pub(in crate::open) struct Answers {
 }
 
 impl Answers {
-    /// Allocates the space of all answers of a job, although this thread may give only a few of them: unused space is never
-    /// touched, and a growing list would be in memory twice while it is moved.
+    /// Allocates the space of all answers of a job, although this thread may give only a few of them: unused
+    /// space is never touched, and a growing list would be in memory twice while it is moved.
     pub(in crate::open) fn with_capacity_for(job: &Job) -> Answers {
         let (count, k) = (job.queries.count, if job.range_plan.is_some() { 0 } else { job.params.k });
         Answers {

@@ -5,9 +5,9 @@ use bathyal_tier::lanes::Padded;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Memory for the buffers of search threads and for running queries, in bytes. Indexes that are opened with clones of it
-/// ([`OpenOptions::search_memory`](crate::OpenOptions::search_memory)) share it: a search of one index can use the memory
-/// that a search of another has released.
+/// Memory for the buffers of search threads and for running queries, in bytes. Indexes that are opened with
+/// clones of it ([`OpenOptions::search_memory`](crate::OpenOptions::search_memory)) share it: a search of one
+/// index can use the memory that a search of another has released.
 #[derive(Clone)]
 pub struct SearchMemory(Arc<MemoryBudget>);
 
@@ -58,8 +58,8 @@ impl SearchMemory {
         enough
     }
 
-    /// Reserves `bytes` if they are free. Otherwise `waker` is woken at the next release, and the other workers with an
-    /// engine are woken now, so that they close it if it is idle.
+    /// Reserves `bytes` if they are free. Otherwise `waker` is woken at the next release, and the other
+    /// workers with an engine are woken now, so that they close it if it is idle.
     pub(super) fn reserve(&self, bytes: u64, waker: &Arc<EngineWaker>) -> bool {
         if self.try_reserve(bytes) {
             return true;
@@ -85,7 +85,8 @@ impl SearchMemory {
         account.waiters.drain(..).for_each(|waiter| waiter.wake());
     }
 
-    /// Returns true if a worker waits for memory, which an idle engine or a worker with spare reserved bytes may hold.
+    /// Returns true if a worker waits for memory, which an idle engine or a worker with spare reserved bytes
+    /// may hold.
     pub(super) fn has_waiters(&self) -> bool {
         self.0.has_waiters.load(Ordering::Acquire)
     }

@@ -1,9 +1,9 @@
 //! One pool of search threads for all open indexes of a process, used by any number of callers.
 //!
-//! A [`Job`] is the request of one caller: one query or a batch. It is sent to as many workers as it may use. A worker has
-//! an engine for each index ([`PoolClient`]) that it works for, and takes the next query from its jobs in turn. So a lone
-//! query does not wait behind a batch, and the queries of a hundred callers are in flight together. [`PendingJob`] is the
-//! future of a job.
+//! A [`Job`] is the request of one caller: one query or a batch. It is sent to as many workers as it may use.
+//! A worker has an engine for each index ([`PoolClient`]) that it works for, and takes the next query from
+//! its jobs in turn. So a lone query does not wait behind a batch, and the queries of a hundred callers are
+//! in flight together. [`PendingJob`] is the future of a job.
 
 mod client;
 mod context;

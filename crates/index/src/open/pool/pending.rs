@@ -8,7 +8,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// The future of a job's answers. It works under any executor. If it is dropped before it is ready, the job is cancelled.
+/// The future of a job's answers. It works under any executor. If it is dropped before it is ready, the job
+/// is cancelled.
 pub(in crate::open) struct PendingJob {
     pool: &'static Pool,
     job: Arc<Job>,
@@ -19,7 +20,8 @@ pub(in crate::open) struct PendingJob {
 }
 
 impl PendingJob {
-    /// Creates the future. When it is polled, it sends `job` to `threads` workers as soon as the pool admits another job.
+    /// Creates the future. When it is polled, it sends `job` to `threads` workers as soon as the pool admits
+    /// another job.
     pub(in crate::open) fn new(pool: &'static Pool, job: Arc<Job>, threads: usize) -> PendingJob {
         PendingJob { pool, job, threads, sent: false, done: false }
     }

@@ -81,7 +81,8 @@ impl<F: Future> Future for RunningQuery<F> {
     #[inline]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let part = self.part;
-        // SAFETY: `answer` is pinned with the query: it is never moved out of it, and this type has no `Drop`.
+        // SAFETY: `answer` is pinned with the query: it is never moved out of it, and this type has no
+        // `Drop`.
         let answer = unsafe { self.map_unchecked_mut(|query| &mut query.answer) };
         answer.poll(context).map(|outcome| (part, outcome))
     }
@@ -159,8 +160,8 @@ impl<F: Future> IndexRunner<F> {
         }
     }
 
-    /// Keeps the memory of an ended query for the next one, so that a query does not lock the account of the memory, which
-    /// all workers share.
+    /// Keeps the memory of an ended query for the next one, so that a query does not lock the account of the
+    /// memory, which all workers share.
     fn put_back(&mut self, bytes: u64) {
         if self.client.has_budget() {
             self.spare_bytes += bytes;
@@ -205,7 +206,8 @@ impl<F: Future<Output = QueryOutcome>> IndexRunner<F> {
                         break Ok(Some(answered));
                     }
                     Ok(Step::Suspended) if steps < STEPS => steps += 1,
-                    // Loads from memory have arrived by now; a device is polled when no query can make progress.
+                    // Loads from memory have arrived by now; a device is polled when no query can make
+                    // progress.
                     Ok(_) if self.client.is_addressable() && steps < STEPS => {
                         break running.poll().map(|()| None);
                     }
@@ -227,7 +229,8 @@ impl<F: Future<Output = QueryOutcome>> IndexRunner<F> {
         }
     }
 
-    /// Waits for the device until a read arrives, `waker` is woken, or `limit` is over. A limit of zero polls.
+    /// Waits for the device until a read arrives, `waker` is woken, or `limit` is over. A limit of zero
+    /// polls.
     pub(super) fn wait(&mut self, waker: &EngineWaker, limit: Duration) {
         let Some(running) = &mut self.running else { return };
         let outcome = if limit.is_zero() { running.poll() } else { running.wait(Some(waker), limit) };
@@ -236,7 +239,8 @@ impl<F: Future<Output = QueryOutcome>> IndexRunner<F> {
         }
     }
 
-    /// Begins as many queries as the jobs and their memory allow, one of each job in turn; returns true if it began any.
+    /// Begins as many queries as the jobs and their memory allow, one of each job in turn; returns true if it
+    /// began any.
     fn begin_queries(&mut self, answer: &impl Fn(&Cx, JobHandle, usize, Scratch) -> F) -> bool {
         if self.queue.is_empty() {
             return false;
@@ -317,9 +321,9 @@ impl<F: Future<Output = QueryOutcome>> IndexRunner<F> {
         true
     }
 
-    /// Reserves the memory of one query of `job`, and of an engine if none is open. If the query's memory is refused and
-    /// nothing runs, the idle engine is closed first: otherwise each worker could hold an engine, and none could get the
-    /// memory of a query.
+    /// Reserves the memory of one query of `job`, and of an engine if none is open. If the query's memory is
+    /// refused and nothing runs, the idle engine is closed first: otherwise each worker could hold an engine,
+    /// and none could get the memory of a query.
     fn reserve_for(&mut self, job: &Job) -> Result<bool, TierError> {
         let (query, engine) = (job.query_bytes, self.client.engine_bytes);
         if self.running.is_some() {
@@ -402,7 +406,8 @@ impl<F: Future<Output = QueryOutcome>> IndexRunner<F> {
         self.drop_all(copy);
     }
 
-    /// Drops the queries of jobs that are cancelled or past their deadline, and releases memory if it is short.
+    /// Drops the queries of jobs that are cancelled or past their deadline, and releases memory if it is
+    /// short.
     pub(super) fn sweep(&mut self, now: Instant) {
         let mut stopped = false;
         for part in self.parts.iter().flatten() {

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-/// A counting semaphore whose waiters are wakers, in order. While permits are free, to acquire and to release one is a
-/// single atomic operation; the lock is for waiters only.
+/// A counting semaphore whose waiters are wakers, in order. While permits are free, to acquire and to release
+/// one is a single atomic operation; the lock is for waiters only.
 pub(super) struct Semaphore {
     free: Padded<AtomicUsize>,
     /// The length of `waiters`, so that a release takes the lock only if there are any.
@@ -43,13 +43,13 @@ impl Semaphore {
             waiters.push_back(waker.clone());
         }
         self.waiting.0.store(waiters.len(), Ordering::SeqCst);
-        // A release before the store above did not look at the waiters, but its permit is visible now. The waker stays in
-        // the queue: other futures of the same task may have the same one.
+        // A release before the store above did not look at the waiters, but its permit is visible now. The
+        // waker stays in the queue: other futures of the same task may have the same one.
         self.try_acquire()
     }
 
-    /// Releases a permit, and wakes as many waiters as there are free permits: one, unless earlier permits are still free
-    /// whose waiters have been woken.
+    /// Releases a permit, and wakes as many waiters as there are free permits: one, unless earlier permits
+    /// are still free whose waiters have been woken.
     pub(super) fn release(&self) {
         let free = self.free.0.fetch_add(1, Ordering::SeqCst) + 1;
         if self.waiting.0.load(Ordering::SeqCst) == 0 {
@@ -65,7 +65,8 @@ impl Semaphore {
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// Stops waiting, and wakes all waiters: a release may have woken this one, which no longer needs the permit.
+    /// Stops waiting, and wakes all waiters: a release may have woken this one, which no longer needs the
+    /// permit.
     pub(super) fn stop_waiting(&self) {
         let waiters = {
             let mut waiters = self.waiters();

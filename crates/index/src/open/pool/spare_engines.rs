@@ -1,4 +1,5 @@
-//! Spare engines: callers that answer lone queries by themselves leave engines, with the memory of a query, to later callers.
+//! Spare engines: callers that answer lone queries by themselves leave engines, with the memory of a query,
+//! to later callers.
 
 use super::client::PoolClient;
 use super::job::Scratch;
@@ -37,8 +38,9 @@ impl SpareEngine {
     }
 }
 
-/// The spare engines. A thread leaves an engine in its lane, which has space for one and where the thread looks first. An
-/// engine displaced from its lane goes to a list, so that a caller that searches several indexes in turn finds it again.
+/// The spare engines. A thread leaves an engine in its lane, which has space for one and where the thread
+/// looks first. An engine displaced from its lane goes to a list, so that a caller that searches several
+/// indexes in turn finds it again.
 #[derive(Default)]
 pub(super) struct SpareEngines {
     lanes: Lanes<Mutex<Option<SpareEngine>>>,
@@ -51,7 +53,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl SpareEngines {
-    /// Returns the lane of the calling thread and a few others. A locked lane is skipped: its thread is using it.
+    /// Returns the lane of the calling thread and a few others. A locked lane is skipped: its thread is using
+    /// it.
     fn near_lanes(&self) -> impl Iterator<Item = MutexGuard<'_, Option<SpareEngine>>> {
         self.lanes.from_here().take(LANES_TRIED).filter_map(|lane| lane.try_lock().ok())
     }

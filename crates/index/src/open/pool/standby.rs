@@ -1,5 +1,5 @@
-//! A searcher on the processor that replaces a lost graphics card. The first query that needs it loads the codes into
-//! memory, once; every query that the card has failed is searched again.
+//! A searcher on the processor that replaces a lost graphics card. The first query that needs it loads the
+//! codes into memory, once; every query that the card has failed is searched again.
 
 use crate::error::IndexError;
 use crate::family::Opened;
@@ -57,8 +57,8 @@ impl Standby {
         self.opened.get()?.as_ref().ok()
     }
 
-    /// Returns the searcher for a query that a card has failed with `failure`. A thread of its own opens it, so that a
-    /// waiting query can be cancelled meanwhile.
+    /// Returns the searcher for a query that a card has failed with `failure`. A thread of its own opens it,
+    /// so that a waiting query can be cancelled meanwhile.
     pub(in crate::open) async fn opened(
         self: &Arc<Self>,
         cx: &Cx,
@@ -73,8 +73,8 @@ impl Standby {
         }
     }
 
-    /// Returns the opened searcher, or the error of opening it. If neither is there yet, begins to open it if that has not
-    /// begun, and wakes `waker` when it is done.
+    /// Returns the opened searcher, or the error of opening it. If neither is there yet, begins to open it if
+    /// that has not begun, and wakes `waker` when it is done.
     fn poll_opened(
         self: &Arc<Self>,
         failure: &GpuError,

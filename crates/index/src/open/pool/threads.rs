@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// The most jobs that are with the workers at once. Later jobs wait with their callers and take only the callers' memory.
+/// The most jobs that are with the workers at once. Later jobs wait with their callers and take only the
+/// callers' memory.
 const MOST_JOBS: usize = 4096;
 
 /// The search threads of a process, for all its open indexes.
@@ -25,12 +26,13 @@ pub(in crate::open) struct Pool {
     /// The version of the newest list of inboxes; that of the empty list is 0.
     version: Padded<AtomicU64>,
     device_permits: DevicePermits,
-    /// Spare engines over memory, and over devices. Opening one over a device takes longer, so engines over memory do not
-    /// displace those.
+    /// Spare engines over memory, and over devices. Opening one over a device takes longer, so engines over
+    /// memory do not displace those.
     spare_engines: [SpareEngines; 2],
 }
 
-/// The workers' inboxes. The list is replaced and never changed: threads keep a copy and check whether there is a newer one.
+/// The workers' inboxes. The list is replaced and never changed: threads keep a copy and check whether there
+/// is a newer one.
 type InboxList = Arc<[Arc<Inbox>]>;
 
 /// A thread's copy of the list of inboxes.
@@ -71,8 +73,8 @@ pub(in crate::open) fn process() -> u32 {
 }
 
 impl Pool {
-    /// Returns the pool of this process. A child made by fork creates one of its own: it has none of its parent's threads,
-    /// and locks may be held by them.
+    /// Returns the pool of this process. A child made by fork creates one of its own: it has none of its
+    /// parent's threads, and locks may be held by them.
     pub(in crate::open) fn of_this_process() -> &'static Pool {
         loop {
             let current = POOL.load(Ordering::Acquire);
@@ -109,8 +111,9 @@ impl Pool {
         self.send_to_least_loaded(job, threads)
     }
 
-    /// Sends a job to an idle worker, or, if there are as many workers as cores, to the least loaded of a few. Takes no lock
-    /// that other callers take. Returns `false` if [`Pool::send_to_least_loaded`] has to send the job.
+    /// Sends a job to an idle worker, or, if there are as many workers as cores, to the least loaded of a
+    /// few. Takes no lock that other callers take. Returns `false` if [`Pool::send_to_least_loaded`] has to
+    /// send the job.
     fn send_to_near_worker(&self, job: &Arc<Job>) -> bool {
         let send = |cached: &RefCell<CachedInboxes>| {
             let CachedInboxes { process, version, inboxes } = &mut *cached.borrow_mut();
@@ -131,8 +134,8 @@ impl Pool {
         CACHED_INBOXES.try_with(send).unwrap_or(false)
     }
 
-    /// Sends a job to the `threads` least loaded workers. Starts workers, up to one per core, before busy ones get more
-    /// work.
+    /// Sends a job to the `threads` least loaded workers. Starts workers, up to one per core, before busy
+    /// ones get more work.
     fn send_to_least_loaded(&'static self, job: &Arc<Job>, threads: usize) -> Result<(), IndexError> {
         let mut list = self.inboxes();
         let mut inboxes: Vec<Arc<Inbox>> = list.iter().filter(|inbox| inbox.is_open()).cloned().collect();
@@ -172,9 +175,9 @@ impl Pool {
         &self.spare_engines[usize::from(!client.is_addressable())]
     }
 
-    /// Lends an engine to a caller that answers a lone query by itself, and reserves `query_bytes` for the query. Returns
-    /// `None` if memory is short, or if as many callers as there are cores already search devices by themselves: the
-    /// workers answer the other queries.
+    /// Lends an engine to a caller that answers a lone query by itself, and reserves `query_bytes` for the
+    /// query. Returns `None` if memory is short, or if as many callers as there are cores already search
+    /// devices by themselves: the workers answer the other queries.
     pub(in crate::open) fn borrow_engine(
         &self,
         client: &Arc<PoolClient>,
@@ -191,8 +194,8 @@ impl Pool {
         borrowed
     }
 
-    /// Lends an engine to a caller that reads vectors. The number of such callers is not limited. Returns `None` if memory
-    /// is short.
+    /// Lends an engine to a caller that reads vectors. The number of such callers is not limited. Returns
+    /// `None` if memory is short.
     pub(in crate::open) fn borrow_engine_to_read(
         &self,
         client: &Arc<PoolClient>,
@@ -278,8 +281,8 @@ impl Pool {
     }
 }
 
-/// Returns the number of cores that this process may use. The number is kept, since finding it reads files of the system
-/// and takes longer than a search in memory.
+/// Returns the number of cores that this process may use. The number is kept, since finding it reads files of
+/// the system and takes longer than a search in memory.
 pub(in crate::open) fn cores() -> usize {
     static CORES: OnceLock<usize> = OnceLock::new();
     *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, |n| n.get()))

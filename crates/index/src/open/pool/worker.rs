@@ -20,9 +20,11 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 const TURN: Duration = Duration::from_micros(100);
 /// The time after which an idle engine is closed.
 const IDLE: Duration = Duration::from_secs(10);
-/// The most idle engines of a worker: each has open files and buffers, and a process may have thousands of small indexes.
+/// The most idle engines of a worker: each has open files and buffers, and a process may have thousands of
+/// small indexes.
 const MOST_IDLE: u64 = 16;
-/// The idle engines of all workers together are at most this fraction (1/8) of the files that the process may open.
+/// The idle engines of all workers together are at most this fraction (1/8) of the files that the process may
+/// open.
 const FILES_SHARE: u64 = 8;
 
 thread_local! {
@@ -103,7 +105,8 @@ impl<F: Future<Output = QueryOutcome>> Worker<F> {
         }
     }
 
-    /// Binds the thread to a NUMA node for the first client with several nodes, before anything is allocated for it.
+    /// Binds the thread to a NUMA node for the first client with several nodes, before anything is allocated
+    /// for it.
     fn bind(&mut self, client: &PoolClient) {
         if let (false, Some(nodes)) = (self.bound, client.nodes()) {
             self.bound = true;
@@ -152,7 +155,8 @@ impl<F: Future<Output = QueryOutcome>> Worker<F> {
             _ => {
                 let turn = self.turn % active;
                 for (i, runner) in self.runners.iter_mut().filter(|runner| runner.active() > 0).enumerate() {
-                    // All devices are polled. If that brought no progress before, one of them in turn is waited for.
+                    // All devices are polled. If that brought no progress before, one of them in turn is
+                    // waited for.
                     let wait = if self.idle_poll && i == turn { TURN } else { Duration::ZERO };
                     runner.wait(&waker, wait);
                 }
