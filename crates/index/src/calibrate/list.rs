@@ -1,7 +1,7 @@
 //! Calibration points of families whose effort is the length of the candidate list.
 
 use super::Point;
-use super::solve::{Place, Question};
+use super::solve::{CurvePoint, Question};
 use serde::{Deserialize, Serialize};
 
 /// The recall at one size of the candidate list.
@@ -49,8 +49,8 @@ struct Length {
     recall: f64,
 }
 
-impl Place for Length {
-    fn reached(&self) -> f64 {
+impl CurvePoint for Length {
+    fn value(&self) -> f64 {
         self.recall
     }
 

@@ -4,7 +4,7 @@
 //! If each candidate is a read from a device, many probes and few candidates are cheapest; in memory, it is
 //! the other way round. The tier's prices decide.
 
-use super::solve::{Place, Question, Solved, Target, mix};
+use super::solve::{CurvePoint, Question, Solved, Target, mix};
 use super::{Calibration, Curve, Point};
 use crate::query::Effort;
 use serde::{Deserialize, Serialize};
@@ -96,8 +96,8 @@ impl ProbedEffort {
     }
 }
 
-impl Place for ProbedEffort {
-    fn reached(&self) -> f64 {
+impl CurvePoint for ProbedEffort {
+    fn value(&self) -> f64 {
         self.value
     }
 

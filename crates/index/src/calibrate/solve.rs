@@ -64,7 +64,7 @@ impl<'a, P: Point> Question<'a, P> {
 
     /// Returns the cheapest point by `cost` at which one of `series`, each in ascending order of effort,
     /// reaches the recall. Of equal costs, the first is returned.
-    pub(crate) fn cheapest<Q: Place>(
+    pub(crate) fn cheapest<Q: CurvePoint>(
         &self,
         series: impl IntoIterator<Item = impl IntoIterator<Item = Q>>,
         cost: impl Fn(&Q) -> f64,
@@ -82,22 +82,22 @@ impl<'a, P: Point> Question<'a, P> {
 }
 
 /// A point of a series, measured or interpolated.
-pub(crate) trait Place: Copy {
+pub(crate) trait CurvePoint: Copy {
     /// Returns the recall at this point, or another value that rises with the effort.
-    fn reached(&self) -> f64;
+    fn value(&self) -> f64;
 
     /// Interpolates at `share` (0 to 1) of the way from this point to `above`.
     fn between(&self, above: &Self, share: f64) -> Self;
 }
 
 /// Returns the point at which a series first reaches a recall.
-fn first_reaching<Q: Place>(points: impl IntoIterator<Item = Q>, recall: f64) -> Option<Q> {
+fn first_reaching<Q: CurvePoint>(points: impl IntoIterator<Item = Q>, recall: f64) -> Option<Q> {
     let mut below: Option<Q> = None;
     for point in points {
-        if point.reached() >= recall {
+        if point.value() >= recall {
             return Some(match below {
-                Some(below) if point.reached() > below.reached() => {
-                    let share = (recall - below.reached()) / (point.reached() - below.reached());
+                Some(below) if point.value() > below.value() => {
+                    let share = (recall - below.value()) / (point.value() - below.value());
                     below.between(&point, share)
                 }
                 _ => point,
@@ -123,8 +123,8 @@ mod tests {
         recall: f64,
     }
 
-    impl Place for TestPoint {
-        fn reached(&self) -> f64 {
+    impl CurvePoint for TestPoint {
+        fn value(&self) -> f64 {
             self.recall
         }
 
