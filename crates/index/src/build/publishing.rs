@@ -63,14 +63,14 @@ pub(crate) fn publish(
     let files = manifest.files.iter().map(|file| file.name.as_str());
     let names: Vec<&str> = files.chain([MANIFEST_NAME]).collect();
     let note = serde_json::to_string(note).map_err(|e| IndexError::Internal(e.to_string()))?;
-    let uploaded = attend(progress, "uploading", |attend| draft.upload(&names, &note, attend));
-    let draft = kept(draft, uploaded.map_err(IndexError::from))?;
+    let uploaded = report_stage(progress, "uploading", |report| draft.upload(&names, &note, report));
+    let draft = keep_draft(draft, uploaded.map_err(IndexError::from))?;
     draft.publish(&names, &note).map_err(|error| with_resume_advice(error.into()))
 }
 
 /// Returns the draft if `result` is no error. After an error of a remote store, the draft is kept, so that a
 /// later build can continue it.
-pub(crate) fn kept(
+pub(crate) fn keep_draft(
     draft: Box<dyn Draft>,
     result: Result<(), IndexError>,
 ) -> Result<Box<dyn Draft>, IndexError> {
@@ -88,7 +88,7 @@ pub(crate) fn kept(
 fn with_resume_advice(error: IndexError) -> IndexError {
     match error {
         IndexError::Store(error) => {
-            error.with_advice("; what was done so far is kept, and the same command goes on with it").into()
+            error.with_advice("; the work so far is kept, and the same command continues it").into()
         }
         other => other,
     }
@@ -96,7 +96,7 @@ fn with_resume_advice(error: IndexError) -> IndexError {
 
 /// Reports long work of a store to `progress` as the stage `name`, which begins with the first byte to
 /// transfer.
-pub(crate) fn attend(
+pub(crate) fn report_stage(
     progress: &dyn Progress,
     name: &str,
     work: impl FnOnce(&ProgressFn<'_>) -> Result<(), StoreError>,

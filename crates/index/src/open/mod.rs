@@ -3,13 +3,13 @@
 
 mod blocks;
 mod caller;
+mod card_fallback;
 mod change;
 mod compact;
 mod convert_stripes;
 mod copy;
 mod explain;
 mod fill;
-mod going_on;
 mod in_flight;
 mod inspect;
 mod known_places;
@@ -78,8 +78,8 @@ use bathyal_tier::{Control, EngineOptions, Tier, TierProfile};
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::{Progress, Silent};
 use caller::Waiting;
+use card_fallback::{CardTrouble, Reopening};
 use change::{Changing, FoundLog};
-use going_on::{CardTrouble, Reopening};
 use in_flight::engine_depth;
 use known_places::KnownPlaces;
 use planning::{Planning, SearchNeeds};
@@ -432,7 +432,7 @@ impl Index {
 
     /// Returns the number of vectors with these changes. If other machines may change the index at any time,
     /// returns the largest possible number.
-    fn held(&self, changes: Option<&Arc<Changes>>) -> usize {
+    fn vectors_with(&self, changes: Option<&Arc<Changes>>) -> usize {
         let fixed = || self.opened.in_place().map_or(self.manifest.vectors, |placed| placed.most());
         changes.map_or_else(fixed, |changes| changes.vectors()) as usize
     }
