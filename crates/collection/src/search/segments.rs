@@ -96,7 +96,7 @@ impl InSegments<'_> {
 /// vectors, or makes its largest effort if a ratio is asked for and it has codes.
 fn effort_in(index: &Index, effort: Effort) -> Effort {
     match effort {
-        known if index.knows(known) => known,
+        known if index.supports(known) => known,
         Effort::SearchList(_) => Effort::Recall(f32::MIN_POSITIVE),
         Effort::Recall(_) | Effort::Ratio(_) => Effort::Recall(1.0),
     }

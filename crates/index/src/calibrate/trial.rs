@@ -155,7 +155,7 @@ impl Trial {
     ///
     /// # Errors
     /// The first error of `measure`, and [`IndexError::Cancelled`].
-    pub(crate) fn each<S: Send>(
+    pub(crate) fn each_query<S: Send>(
         &self,
         threads: usize,
         progress: &dyn Progress,

@@ -43,7 +43,7 @@ impl Index {
     /// Returns `vectors` in the element of this index: an index of bits also accepts bytes, with eight bits
     /// each. Methods of the index accept either. Callers that compare vectors with those of the index by
     /// other means need this conversion.
-    pub fn as_held<'a>(&self, vectors: &'a VectorFile) -> Cow<'a, VectorFile> {
+    pub fn in_own_element<'a>(&self, vectors: &'a VectorFile) -> Cow<'a, VectorFile> {
         let bits = if self.element() == Element::B1 { vectors.as_bits() } else { None };
         bits.map_or(Cow::Borrowed(vectors), Cow::Owned)
     }
@@ -55,7 +55,7 @@ impl Index {
         rows: Range<usize>,
         (all, one): (&str, &str),
     ) -> Result<(), IndexError> {
-        let queries = &*self.as_held(queries);
+        let queries = &*self.in_own_element(queries);
         let refuse =
             |what: String| Err(IndexError::Parameter(format!("{}: {what}", queries.path().display())));
         if queries.dim() != self.dim() {
@@ -174,7 +174,7 @@ impl Index {
 
     /// Returns true if searches of this index support this kind of effort. All support a recall; the others
     /// depend on the family.
-    pub fn knows(&self, effort: Effort) -> bool {
+    pub fn supports(&self, effort: Effort) -> bool {
         let knob = match effort {
             Effort::Recall(_) => return true,
             Effort::SearchList(_) => Knob::SearchList,

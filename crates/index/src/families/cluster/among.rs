@@ -9,7 +9,7 @@ use super::search::{Cluster, Scratch, scan_absent};
 use crate::error::IndexError;
 use crate::format::groups::NO_ID;
 use crate::format::places::{PLACE_BYTES, ids_in};
-use crate::query::within::{Among, Stages};
+use crate::query::within::{RowFilter, Stages};
 use crate::query::{Phase, SearchParams};
 use crate::room::{room, zeros};
 use bathyal_kernels::Neighbor;
@@ -24,7 +24,7 @@ const ALL_SHARE: usize = 4;
 
 /// What a query has scanned of its set.
 struct Scanning<'a> {
-    among: &'a Among,
+    among: &'a RowFilter,
     /// Candidates that are kept.
     most: usize,
     /// Groups that were scanned, of those in order.
@@ -42,7 +42,7 @@ impl Cluster {
     }
 
     /// Vectors of the set in a group.
-    fn held_in(&self, among: &Among, group: u32) -> usize {
+    fn held_in(&self, among: &RowFilter, group: u32) -> usize {
         let first = group * self.pages.layout.group_vectors() as u32;
         among.places().count_in(first..first + self.centroids.count(group) as u32) as usize
     }
@@ -87,7 +87,7 @@ impl Scratch {
         cluster: &Cluster,
         query: &[u8],
         params: &SearchParams,
-        among: &Among,
+        among: &RowFilter,
     ) -> Result<(), IndexError> {
         self.begin(cluster, query, params);
         let groups = cluster.centroids.groups();
@@ -130,7 +130,7 @@ impl Scratch {
         &mut self,
         cluster: &Cluster,
         params: &SearchParams,
-        among: &Among,
+        among: &RowFilter,
         wanted: usize,
     ) -> usize {
         let (scope, navigation) = (Scope::of(params), &mut self.navigation);
@@ -201,7 +201,7 @@ impl Scratch {
         cx: &Cx,
         cluster: &Cluster,
         params: &SearchParams,
-        among: &Among,
+        among: &RowFilter,
     ) -> Result<(), IndexError> {
         let Scratch { query, hits, reads, .. } = self;
         let mut stages: Stages = among.stages(params.wanted(), params.k, hits.len());

@@ -222,11 +222,12 @@ impl Measured<'_> {
             return Ok(None);
         }
         let start = || Ok((Farness::new(probes as usize), Scratch::default()));
-        let parts = self.trial.each(work.threads, work.progress, start, |query, (farness, scratch)| {
-            let params = params(1, probes, farness.scope().prune);
-            scratch.count_far(self.cluster, self.trial.queries.row(query), &params, farness);
-            Ok(())
-        })?;
+        let parts =
+            self.trial.each_query(work.threads, work.progress, start, |query, (farness, scratch)| {
+                let params = params(1, probes, farness.scope().prune);
+                scratch.count_far(self.cluster, self.trial.queries.row(query), &params, farness);
+                Ok(())
+            })?;
         let mut total = Farness::new(probes as usize);
         parts.iter().for_each(|(farness, _)| total.join(farness));
         Ok(Some(total.pruned()))
@@ -238,7 +239,7 @@ impl Measured<'_> {
         let params = params(longest + 1, probes, prune);
         let start = || Ok((Histogram::empty(k), Scratch::default(), Ranks::default()));
         let parts =
-            self.trial.each(work.threads, work.progress, start, |query, (found, scratch, ranks)| {
+            self.trial.each_query(work.threads, work.progress, start, |query, (found, scratch, ranks)| {
                 if query % self.every == 0 {
                     self.measure(query, &params, scratch, ranks, found);
                 }
