@@ -3,7 +3,7 @@
 use crate::error::CollectionError;
 use crate::place::Part;
 use bathyal_index::format::manifest::{MANIFEST_NAME, Manifest};
-use bathyal_index::locate::{Holding, find, within};
+use bathyal_index::locate::{IndexLocation, find, within};
 use bathyal_index::{IndexError, StoreOptions};
 use bathyal_store::StoreError;
 use serde::Serialize;
@@ -64,7 +64,7 @@ pub fn listing(place: impl AsRef<Path>, options: &StoreOptions) -> Result<Vec<Li
     let place = place.as_ref();
     let holding = within(place, options)?;
     let names = holding.names()?;
-    if holding.stands_in(None, &versions(&names))? {
+    if holding.any_exists(None, &versions(&names))? {
         return Err(itself(place, "a collection", "collection inspect"));
     }
     let share = names.len().div_ceil(LOOKED_AT_ONCE).max(1);
@@ -91,11 +91,11 @@ pub fn listing(place: impl AsRef<Path>, options: &StoreOptions) -> Result<Vec<Li
 }
 
 /// What lies under `name`; `None` if that is neither an index nor a collection.
-fn look_at(holding: &Holding, place: &Path, name: &str) -> Result<Option<Listed>, IndexError> {
+fn look_at(holding: &IndexLocation, place: &Path, name: &str) -> Result<Option<Listed>, IndexError> {
     let what = match index_at(holding, name) {
         Err(IndexError::NotAnIndex { .. } | IndexError::Store(StoreError::Missing { .. })) => {
             let stands =
-                holding.names_in(name).and_then(|names| holding.stands_in(Some(name), &versions(&names)));
+                holding.names_in(name).and_then(|names| holding.any_exists(Some(name), &versions(&names)));
             stands.map(|stands| stands.then_some(Contents::Collection))
         }
         found => found.map(Some),
@@ -109,7 +109,7 @@ fn look_at(holding: &Holding, place: &Path, name: &str) -> Result<Option<Listed>
 }
 
 /// What the manifest of an index says.
-fn index_at(holding: &Holding, name: &str) -> Result<Contents, IndexError> {
+fn index_at(holding: &IndexLocation, name: &str) -> Result<Contents, IndexError> {
     let generation = holding.store().open(name)?;
     let manifest = Manifest::load(generation.as_ref())?;
     Ok(Contents::Index {

@@ -4,6 +4,7 @@
 //! * [`Index`] opens and searches one; [`verify`] and [`inspect`] look at it;
 //! * [`families`] lists the families, [`family`] says what one has to bring.
 
+mod allocate;
 pub mod build;
 pub mod calibrate;
 pub mod cost;
@@ -19,7 +20,6 @@ pub mod open;
 mod partition;
 mod query;
 pub mod ranges;
-mod room;
 
 pub use bathyal_object::{CacheStatus, PruneOptions, PruneReport, StoreOptions};
 pub use bathyal_store::{COUNTED_ROUNDS, CacheUse, Requests, round_name};
@@ -41,7 +41,7 @@ pub use families::spann::SpannOptions;
 pub use family::{Description, HistogramBar, MemorySplit, VerifyReport};
 pub use format::postings::PostingLayout;
 pub use format::stored::{Loss, StoreAs, StoredBefore, StoredEntry};
-pub use locate::{Holding, encoded_keys, find, holding};
+pub use locate::{IndexLocation, encoded_keys, find, holding};
 pub use open::{
     ChangeCounts, CompactOptions, Compaction, CopyOptions, CopyReport, Effort, Explanation, FillOptions,
     FillReport, Index, IndexStats, InspectReport, MAX_SEARCH_LIST, ManyResult, Numa, OpenOptions,

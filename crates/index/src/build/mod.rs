@@ -8,7 +8,7 @@ pub mod plan;
 pub(crate) mod publishing;
 
 use crate::error::IndexError;
-use crate::form::loss::{Measured, Measurement};
+use crate::form::loss::{LossMeasurement, MeasuredLoss};
 use crate::form::source::Source;
 use crate::form::{self, Form};
 use crate::format::identity::Identity;
@@ -179,14 +179,15 @@ fn source<'a>(
         let (queries, threads) = (options.calibration.as_ref(), options.thread_count());
         let (seed, card) = (options.seed, options.card.as_ref());
         let error_before = before.map_or(0.0, |before| before.component_error);
-        let loss = Measurement { data, form, error_before, queries, seed, threads, card, progress }.run()?;
+        let loss =
+            LossMeasurement { data, form, error_before, queries, seed, threads, card, progress }.run()?;
         Ok::<_, IndexError>((form, loss))
     };
     let (mut form, mut loss) = measured(store_as)?;
-    let too_much = |measured: &Measured| measured.loss.recall < LEAST_BYTES_RECALL;
+    let too_much = |measured: &MeasuredLoss| measured.loss.recall < LEAST_BYTES_RECALL;
     if before.is_some() && store_as == StoreAs::I8 && loss.as_ref().is_some_and(too_much) {
         let (f16_form, f16_loss) = measured(StoreAs::F16)?;
-        let recall = |measured: &Option<Measured>| measured.as_ref().map_or(0.0, |one| one.loss.recall);
+        let recall = |measured: &Option<MeasuredLoss>| measured.as_ref().map_or(0.0, |one| one.loss.recall);
         if recall(&f16_loss) > recall(&loss) {
             (form, loss) = (f16_form, f16_loss);
         }

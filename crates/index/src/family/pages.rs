@@ -2,6 +2,7 @@
 //! verification looks at.
 
 use super::{EachVector, VerifyReport, Verifying};
+use crate::allocate::try_zeros;
 use crate::cost::demand::moved_bytes;
 use crate::cost::device::Device;
 use crate::error::IndexError;
@@ -13,7 +14,6 @@ use crate::query::set::VectorSet;
 use crate::query::under_way::Query;
 use crate::query::visited::VisitedSet;
 use crate::query::{FAR_LATENCY_NS, Phase};
-use crate::room::zeros;
 use bathyal_kernels::{Element, Neighbor, first_non_finite};
 use bathyal_store::Object;
 use bathyal_tier::{Cx, Span, TierProfile};
@@ -328,7 +328,7 @@ impl<'a> PageWalk<'a> {
             ids_end,
             pages: groups * layout.group_pages() as u64,
             seen: Marks::new(ids_end)?,
-            held: zeros("counts of groups", groups as usize)?,
+            held: try_zeros("counts of groups", groups as usize)?,
         })
     }
 

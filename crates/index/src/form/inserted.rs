@@ -12,7 +12,7 @@ pub(crate) struct InsertedRow<'a>(pub(crate) &'a [u8]);
 
 /// A vector of an index: in its files, or inserted since these were written.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum HeldRow<'a> {
+pub(crate) enum IndexRow<'a> {
     /// As the index stores vectors.
     Stored(&'a [u8]),
     Inserted(InsertedRow<'a>),

@@ -27,12 +27,12 @@ const BLOCK_BYTES: usize = 8 << 20;
 
 /// What a form loses, and which shares of the nearest are left to be found.
 #[derive(Debug, Clone)]
-pub(crate) struct Measured {
+pub(crate) struct MeasuredLoss {
     pub(crate) loss: Loss,
     shares: Vec<(usize, f32)>,
 }
 
-impl Measured {
+impl MeasuredLoss {
     /// The share of the `k` nearest that exact search of the stored vectors finds.
     pub(crate) fn share(&self, k: usize) -> f32 {
         self.shares.iter().find(|(of, _)| *of == k).map_or(self.loss.recall, |(_, share)| *share)
@@ -40,7 +40,7 @@ impl Measured {
 }
 
 /// What a measurement works on.
-pub(crate) struct Measurement<'a> {
+pub(crate) struct LossMeasurement<'a> {
     pub(crate) data: &'a VectorFile,
     pub(crate) form: Form,
     /// Root mean square error that a component of `data` already has, because it was stored before. The same error is added once
@@ -57,12 +57,12 @@ pub(crate) struct Measurement<'a> {
 /// Queries, and their own ids where they are vectors of the data.
 type Sampled = (VectorFile, Option<Vec<u32>>);
 
-impl Measurement<'_> {
+impl LossMeasurement<'_> {
     /// Measures; `None` where there are no two vectors and no queries.
     ///
     /// # Errors
     /// [`IndexError::Cancelled`], and data that cannot be read.
-    pub(crate) fn run(&self) -> Result<Option<Measured>, IndexError> {
+    pub(crate) fn run(&self) -> Result<Option<MeasuredLoss>, IndexError> {
         let Some((queries, own)) = self.sampled()? else { return Ok(None) };
         let present = self.data.count() - usize::from(own.is_some());
         let Some(most) = ALL_K.map(|k| k.min(present)).last().copied().filter(|most| *most > 0) else {
@@ -80,7 +80,7 @@ impl Measurement<'_> {
             .map(|query| [others(truth.ids(query), query), others(&found[query], query)])
             .collect();
         let k = K.min(present);
-        Ok(Some(Measured {
+        Ok(Some(MeasuredLoss {
             loss: Loss {
                 queries: queries.count() as u32,
                 k: k as u32,

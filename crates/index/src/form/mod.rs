@@ -20,7 +20,7 @@ use crate::format::manifest::Manifest;
 use crate::format::stored::{Loss, StoreAs, StoredBefore, StoredEntry};
 use bathyal_kernels::{Element, Metric, from_f32, normalize_f32, to_f32};
 use half::f16;
-use inserted::{HeldRow, InsertedRow};
+use inserted::{IndexRow, InsertedRow};
 
 /// The largest component of a vector of bytes.
 const LARGEST_BYTE: f32 = 127.0;
@@ -89,7 +89,7 @@ impl Form {
     ///
     /// # Errors
     /// A sentence when the manifest names elements or a metric that there are not.
-    pub(crate) fn of(manifest: &Manifest) -> Result<Form, String> {
+    pub(crate) fn from_manifest(manifest: &Manifest) -> Result<Form, String> {
         let (given, stored) = (manifest.element()?, manifest.stored_element()?);
         Ok(Form { given, stored, metric: manifest.metric()?, scale: manifest.stored_scale() })
     }
@@ -181,20 +181,20 @@ impl Form {
     /// `values` and `given` are room for that.
     pub(crate) fn given_row<'a>(
         &self,
-        row: HeldRow<'a>,
+        row: IndexRow<'a>,
         values: &mut Vec<f32>,
         given: &'a mut Vec<u8>,
     ) -> &'a [u8] {
-        let (HeldRow::Stored(bytes) | HeldRow::Inserted(InsertedRow(bytes))) = row;
+        let (IndexRow::Stored(bytes) | IndexRow::Inserted(InsertedRow(bytes))) = row;
         if !self.is_smaller() {
             return bytes;
         }
         match row {
-            HeldRow::Stored(stored) => {
+            IndexRow::Stored(stored) => {
                 values.resize(self.stored.components_in(stored.len()), 0.0);
                 self.decode(stored, values);
             }
-            HeldRow::Inserted(inserted) => {
+            IndexRow::Inserted(inserted) => {
                 values.resize(self.inserted().components_in(bytes.len()), 0.0);
                 self.decode_inserted(inserted, values);
             }

@@ -1,7 +1,7 @@
 //! The vectors of a build, as its index will hold them.
 
 use super::Form;
-use super::loss::Measured;
+use super::loss::MeasuredLoss;
 use crate::format::ids::IdRuns;
 use bathyal_kernels::Element;
 use bathyal_vectors::VectorFile;
@@ -11,12 +11,12 @@ use bathyal_vectors::VectorFile;
 pub(crate) struct Source<'a> {
     given: &'a VectorFile,
     form: Form,
-    loss: Option<Measured>,
+    loss: Option<MeasuredLoss>,
     ids: Option<&'a IdRuns>,
 }
 
 impl<'a> Source<'a> {
-    pub(crate) fn new(given: &'a VectorFile, form: Form, loss: Option<Measured>) -> Source<'a> {
+    pub(crate) fn new(given: &'a VectorFile, form: Form, loss: Option<MeasuredLoss>) -> Source<'a> {
         Source { given, form, loss, ids: None }
     }
 
@@ -41,7 +41,7 @@ impl<'a> Source<'a> {
     }
 
     /// What their form loses, where that was measured.
-    pub(crate) fn loss(&self) -> Option<&Measured> {
+    pub(crate) fn loss(&self) -> Option<&MeasuredLoss> {
         self.loss.as_ref()
     }
 

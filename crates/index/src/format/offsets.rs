@@ -14,8 +14,8 @@
 //! `low bits` is the logarithm of the mean excess, rounded down, so it follows from `stride`, the number of records and
 //! the length of their file.
 
+use crate::allocate::{try_collect, try_with_capacity};
 use crate::error::Unreadable;
-use crate::room::{gathered, room};
 use bathyal_tier::Span;
 
 /// Bytes before the low bits.
@@ -100,13 +100,13 @@ impl Offsets {
             )
             .into());
         }
-        let low = gathered("the offsets of records", words.by_ref().take(shape.low_words))?;
-        let high = gathered("the offsets of records", words)?;
+        let low = try_collect("the offsets of records", words.by_ref().take(shape.low_words))?;
+        let high = try_collect("the offsets of records", words)?;
         let ones: usize = high.iter().map(|word| word.count_ones() as usize).sum();
         if ones != records + 1 {
             return Err(format!("there are {ones} offsets of {} wanted", records + 1).into());
         }
-        let samples = room("the offsets of records", records / SAMPLE + 1)?;
+        let samples = try_with_capacity("the offsets of records", records / SAMPLE + 1)?;
         let mut offsets =
             Offsets { records, stride, low_bits: shape.low_bits, low, high, samples, longest: 0 };
         offsets.sample();

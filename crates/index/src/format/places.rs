@@ -19,7 +19,7 @@ pub struct Places(Vec<u8>);
 
 impl Places {
     /// Whether an index of this layout has them: where a page is a vector, the page itself is as short.
-    pub fn worth(layout: &GroupLayout) -> bool {
+    pub fn are_needed(layout: &GroupLayout) -> bool {
         layout.page_vectors() > 1
     }
 

@@ -10,9 +10,9 @@
 use super::groups::GroupLayout;
 use super::identity::Identity;
 use super::manifest::{FileEntry, Manifest};
+use crate::allocate::try_with_capacity;
 use crate::error::IndexError;
 use crate::ranges::read_runs;
-use crate::room::room;
 use bathyal_store::{Generation, Object};
 use std::ops::Range;
 use std::sync::Arc;
@@ -66,7 +66,8 @@ pub fn decode(
 /// # Errors
 /// The number of a block, and what is wrong with it.
 pub fn decode_all(identity: Identity, bytes: &[u8]) -> Result<Vec<u32>, (u64, String)> {
-    let mut places = room(WHERE, bytes.len() / PLACE_BYTES).map_err(|error| (0, error.to_string()))?;
+    let mut places =
+        try_with_capacity(WHERE, bytes.len() / PLACE_BYTES).map_err(|error| (0, error.to_string()))?;
     for (number, block) in (0..).zip(bytes.chunks(BLOCK_BYTES)) {
         places.extend(decode(identity, number, block).map_err(|reason| (number, reason))?);
     }
@@ -135,7 +136,7 @@ impl Positions {
     /// # Errors
     /// Damage, and what reading fails with.
     pub(crate) fn pages_of(&self, ids: &[u32], far: bool) -> Result<Vec<u32>, IndexError> {
-        let mut pages = room(WHERE, ids.len())?;
+        let mut pages = try_with_capacity(WHERE, ids.len())?;
         let number_of = |id: &u32| u64::from(*id) / BLOCK_PLACES as u64;
         let blocks = ids.chunk_by(|a, b| number_of(a) == number_of(b));
         let runs = read_runs(&*self.object, blocks.clone().map(|ids| self.span(number_of(&ids[0]))), far)?;
@@ -187,7 +188,7 @@ impl Positions {
     /// # Errors
     /// As [`Positions::read_all`].
     pub(crate) fn pages(&self, go_on: &dyn Fn() -> Result<(), IndexError>) -> Result<Vec<u32>, IndexError> {
-        let mut pages = room(WHERE, self.vectors as usize)?;
+        let mut pages = try_with_capacity(WHERE, self.vectors as usize)?;
         self.read_all(go_on, |_, place| pages.push(self.layout.page_of(place)))?;
         Ok(pages)
     }

@@ -29,8 +29,8 @@ use super::identity::Identity;
 use super::links;
 use super::manifest::MAX_VECTORS;
 use super::runs::decode_section;
+use crate::allocate::{try_collect, try_with_capacity};
 use crate::error::Unreadable;
-use crate::room::{gathered, room};
 use std::ops::Range;
 
 /// Layout with a copy of a vector in each of its lists.
@@ -150,16 +150,16 @@ impl Postings {
         let rows_end = (vectors * row_bytes as u64).next_multiple_of(BLOCK_BYTES as u64);
         let mut at = if layout == PostingLayout::Coupled { 0 } else { rows_end };
         let (lists, table) = (entries.len(), "the table of lists");
-        let of_places = |wanted: bool| room(table, if wanted { lists + 1 } else { 0 });
+        let of_places = |wanted: bool| try_with_capacity(table, if wanted { lists + 1 } else { 0 });
         let mut postings = Postings {
             layout,
             vectors: vectors as u32,
             row_bytes,
             place_bytes: row_bytes,
-            stored: room(table, lists)?,
+            stored: try_with_capacity(table, lists)?,
             firsts: of_places(layout == PostingLayout::Grouped)?,
             member_counts: of_places(layout != PostingLayout::Coupled)?,
-            starts: room(table, lists + 1)?,
+            starts: try_with_capacity(table, lists + 1)?,
             copies: 0,
             longest: 0,
         };
@@ -409,7 +409,7 @@ pub fn checksums(bytes: &[u8], file_bytes: u64) -> Result<Vec<u32>, Unreadable> 
     if sums.len() as u64 != file_bytes.div_ceil(BLOCK_BYTES as u64) || !rest.is_empty() {
         return Err(format!("{} bytes of checksums for a file of {file_bytes}", bytes.len()).into());
     }
-    Ok(gathered("the checksums of lists", sums.iter().map(|sum| u32::from_le_bytes(*sum)))?)
+    Ok(try_collect("the checksums of lists", sums.iter().map(|sum| u32::from_le_bytes(*sum)))?)
 }
 
 /// Checks whole blocks of the index that has this `identity`, from block `first` on.

@@ -1,7 +1,7 @@
 //! Going through a file from front to back, and noting what was met.
 
+use crate::allocate::try_zeros;
 use crate::error::IndexError;
-use crate::room::zeros;
 use bathyal_store::Object;
 use bathyal_vectors::progress::Progress;
 
@@ -44,7 +44,7 @@ impl Marks {
     /// # Errors
     /// [`IndexError::NoMemory`]: `numbers` may come from a manifest.
     pub(crate) fn new(numbers: u64) -> Result<Marks, IndexError> {
-        zeros("marks of vectors", numbers as usize / 64 + 1).map(Marks).map_err(IndexError::from)
+        try_zeros("marks of vectors", numbers as usize / 64 + 1).map(Marks).map_err(IndexError::from)
     }
 
     /// Marks `number`; true where it was not marked yet.

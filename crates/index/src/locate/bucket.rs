@@ -1,6 +1,6 @@
 //! Indexes in object stores.
 
-use super::{Holding, IndexStore};
+use super::{IndexLocation, IndexStore};
 use crate::error::IndexError;
 use crate::format::manifest::MANIFEST_NAME;
 use bathyal_object::{BucketStore, CacheStatus, ObjectUrl, PruneOptions, PruneReport, StoreOptions};
@@ -9,9 +9,9 @@ use bathyal_store::{Store, StoreError};
 use std::path::Path;
 
 /// The bucket that `url` names.
-pub(super) fn holding(url: &ObjectUrl, options: &StoreOptions) -> Result<Holding, IndexError> {
+pub(super) fn holding(url: &ObjectUrl, options: &StoreOptions) -> Result<IndexLocation, IndexError> {
     let store = BucketStore::new(url, options, MANIFEST_NAME)?;
-    Ok(Holding { place: Box::new(store), name: url.name.clone() })
+    Ok(IndexLocation { place: Box::new(store), name: url.name.clone() })
 }
 
 impl IndexStore for BucketStore {
@@ -27,7 +27,7 @@ impl IndexStore for BucketStore {
         BucketStore::names_in(self, folder)
     }
 
-    fn stands_in(&self, folder: Option<&str>, names: &[String]) -> Result<bool, StoreError> {
+    fn any_exists(&self, folder: Option<&str>, names: &[String]) -> Result<bool, StoreError> {
         BucketStore::any_published_in(self, folder, names)
     }
 

@@ -61,7 +61,7 @@ pub fn encoded_keys(path: impl AsRef<Path>, generation: &dyn Generation) -> Opti
 
 /// Where an index is written.
 #[derive(Debug)]
-pub struct Holding {
+pub struct IndexLocation {
     place: Box<dyn IndexStore>,
     /// Its name there.
     pub name: String,
@@ -71,31 +71,31 @@ pub struct Holding {
 trait IndexStore: Debug + Send + Sync {
     fn store(&self) -> &dyn Store;
 
-    /// See [`Holding::names`].
+    /// See [`IndexLocation::names`].
     fn names(&self) -> Result<Vec<String>, StoreError>;
 
-    /// See [`Holding::names_in`].
+    /// See [`IndexLocation::names_in`].
     fn names_in(&self, _folder: &str) -> Result<Vec<String>, StoreError> {
         Ok(Vec::new())
     }
 
-    /// See [`Holding::stands_in`].
-    fn stands_in(&self, _folder: Option<&str>, names: &[String]) -> Result<bool, StoreError> {
+    /// See [`IndexLocation::any_exists`].
+    fn any_exists(&self, _folder: Option<&str>, names: &[String]) -> Result<bool, StoreError> {
         Ok(!names.is_empty())
     }
 
-    /// See [`Holding::prune`].
+    /// See [`IndexLocation::prune`].
     fn prune(&self, name: &str, options: &PruneOptions) -> Result<PruneReport, IndexError>;
 
-    /// See [`Holding::cache_status`].
+    /// See [`IndexLocation::cache_status`].
     fn cache_status(&self, _settled: bool) -> Result<Option<CacheStatus>, StoreError> {
         Ok(None)
     }
 
-    /// See [`Holding::folder`].
+    /// See [`IndexLocation::folder`].
     fn folder(&self) -> &Path;
 
-    /// See [`Holding::striped`]; `None` where drafts cannot be striped over folders.
+    /// See [`IndexLocation::striped`]; `None` where drafts cannot be striped over folders.
     fn striped(
         self: Box<Self>,
         striping: Option<Striping>,
@@ -107,19 +107,19 @@ trait IndexStore: Debug + Send + Sync {
 ///
 /// # Errors
 /// [`IndexError`]: a path or an address that ends in no name, an address or options that lead nowhere.
-pub fn holding(path: impl AsRef<Path>, options: &StoreOptions) -> Result<Holding, IndexError> {
+pub fn holding(path: impl AsRef<Path>, options: &StoreOptions) -> Result<IndexLocation, IndexError> {
     let path = path.as_ref();
     if let Some(path) = local_path(path) {
         refuse_options(path, options)?;
         let (store, name) = LocalStore::holding(path, MANIFEST_NAME)?;
-        return Ok(Holding { place: Box::new(store), name });
+        return Ok(IndexLocation { place: Box::new(store), name });
     }
     far(path, options)
 }
 
 /// The same of an address of somewhere else.
 #[cfg_attr(not(feature = "object"), allow(unused_variables))]
-fn far(path: &Path, options: &StoreOptions) -> Result<Holding, IndexError> {
+fn far(path: &Path, options: &StoreOptions) -> Result<IndexLocation, IndexError> {
     if is_of_nodes(path) {
         #[cfg(feature = "remote")]
         return nodes::holding(path, options);
@@ -137,7 +137,7 @@ fn far(path: &Path, options: &StoreOptions) -> Result<Holding, IndexError> {
 ///
 /// # Errors
 /// [`IndexError`]: an address or options that lead nowhere.
-pub fn within(path: impl AsRef<Path>, options: &StoreOptions) -> Result<Holding, IndexError> {
+pub fn within(path: impl AsRef<Path>, options: &StoreOptions) -> Result<IndexLocation, IndexError> {
     let path = path.as_ref();
     // Of a scheme alone, what follows would be taken for a bucket. The memory of the process has none.
     if path
@@ -150,7 +150,7 @@ pub fn within(path: impl AsRef<Path>, options: &StoreOptions) -> Result<Holding,
     holding(path.join("NAME"), options)
 }
 
-impl Holding {
+impl IndexLocation {
     /// The store.
     pub fn store(&self) -> &dyn Store {
         self.place.store()
@@ -167,18 +167,18 @@ impl Holding {
     /// The same of a folder in the store. In the memory of a node there is none.
     ///
     /// # Errors
-    /// As [`Holding::names`].
+    /// As [`IndexLocation::names`].
     pub fn names_in(&self, folder: &str) -> Result<Vec<String>, IndexError> {
         Ok(self.place.names_in(folder)?)
     }
 
-    /// Whether one of `names`, which are there according to [`Holding::names_in`] (of `folder`) or [`Holding::names`] (`None`), leads to
+    /// Whether one of `names`, which are there according to [`IndexLocation::names_in`] (of `folder`) or [`IndexLocation::names`] (`None`), leads to
     /// something. In a bucket of which the server keeps empty folders it may be none.
     ///
     /// # Errors
-    /// As [`Holding::names`].
-    pub fn stands_in(&self, folder: Option<&str>, names: &[String]) -> Result<bool, IndexError> {
-        Ok(self.place.stands_in(folder, names)?)
+    /// As [`IndexLocation::names`].
+    pub fn any_exists(&self, folder: Option<&str>, names: &[String]) -> Result<bool, IndexError> {
+        Ok(self.place.any_exists(folder, names)?)
     }
 
     /// Removes what of the index was replaced, deleted or never finished, as far as `options` say.
@@ -207,10 +207,14 @@ impl Holding {
     ///
     /// # Errors
     /// [`IndexError::Parameter`] for a bucket or nodes, if anything is asked for.
-    pub(crate) fn striped(self, striping: Option<Striping>, files: &[&str]) -> Result<Holding, IndexError> {
+    pub(crate) fn striped(
+        self,
+        striping: Option<Striping>,
+        files: &[&str],
+    ) -> Result<IndexLocation, IndexError> {
         let path = self.store().address().join(&self.name);
         let place = self.place.striped(striping, files)?.ok_or_else(|| unstriped(&path))?;
-        Ok(Holding { place, name: self.name })
+        Ok(IndexLocation { place, name: self.name })
     }
 }
 

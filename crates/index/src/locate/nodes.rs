@@ -1,6 +1,6 @@
 //! Indexes in the memory of nodes.
 
-use super::{Holding, IndexStore};
+use super::{IndexLocation, IndexStore};
 use crate::error::IndexError;
 use crate::format::manifest::MANIFEST_NAME;
 use bathyal_object::{PruneOptions, PruneReport, StoreOptions};
@@ -10,7 +10,7 @@ use bathyal_store::{Store, StoreError};
 use std::path::Path;
 
 /// The memory of the node, or of the nodes, that an address names.
-pub(super) fn holding(path: &Path, options: &StoreOptions) -> Result<Holding, IndexError> {
+pub(super) fn holding(path: &Path, options: &StoreOptions) -> Result<IndexLocation, IndexError> {
     let url = RemoteUrl::parse(path)?;
     let said: Vec<(&str, &str)> = options.plain("a memory node")?.collect();
     let place: Box<dyn IndexStore> = if url.hosts.len() > 1 {
@@ -19,7 +19,7 @@ pub(super) fn holding(path: &Path, options: &StoreOptions) -> Result<Holding, In
     } else {
         Box::new(NodeStore::new(&url, RemoteOptions::new(said)?, MANIFEST_NAME)?)
     };
-    Ok(Holding { place, name: url.name })
+    Ok(IndexLocation { place, name: url.name })
 }
 
 /// Why there is nothing to remove from the index `name` in `store`.

@@ -361,7 +361,7 @@ pub(super) fn summary(
 ) -> Result<(ChangeCounts, u64), IndexError> {
     let Some(found) = FoundLog::read(directory, manifest, stored)? else { return Ok(Default::default()) };
     let wrong = |reason| IndexError::damaged(directory.address(), "the manifest", reason);
-    let form = crate::form::Form::of(manifest).map_err(wrong)?;
+    let form = crate::form::Form::from_manifest(manifest).map_err(wrong)?;
     let built = load_ids(directory, manifest)?;
     let mut changes = Changes::none(built, form, manifest.dim as usize);
     let end = found.format.read(0, &found.bytes, |change| changes.apply(&change, |_| Vec::new()));

@@ -6,7 +6,7 @@ use crate::build::build_over;
 use crate::build::options::{BuildOptions, BuildReport};
 use crate::error::IndexError;
 use crate::form::Form;
-use crate::form::inserted::HeldRow;
+use crate::form::inserted::IndexRow;
 use crate::format::ids::IdRuns;
 use crate::format::manifest::Manifest;
 use crate::locate::holding;
@@ -96,10 +96,10 @@ pub fn compact_in(
     }
     let manifest = &index.manifest;
     let wrong = |reason| IndexError::damaged(&index.directory, "the manifest", reason);
-    let form = Form::of(manifest).map_err(wrong)?;
+    let form = Form::from_manifest(manifest).map_err(wrong)?;
     let mut rows = CollectedRows::begin(folder, form, manifest, changes.vectors())?;
     progress.stage("collecting vectors", changes.vectors());
-    let mut collect = |id: u32, row: HeldRow<'_>| {
+    let mut collect = |id: u32, row: IndexRow<'_>| {
         if u64::from(rows.ids.vectors()).is_multiple_of(CHECK_VECTORS) {
             progress.advance(rows.ids.vectors().into());
             if progress.cancelled() {
@@ -109,8 +109,8 @@ pub fn compact_in(
         if changes.is_deleted(id) { Ok(()) } else { rows.push(id, row) }
     };
     let object = manifest.open_file(directory.as_ref(), manifest.paged_file())?;
-    index.stored.vectors(object.as_ref(), &mut |id, row| collect(id, HeldRow::Stored(row)))?;
-    changes.inserted().try_for_each(|(id, row)| collect(id, HeldRow::Inserted(row)))?;
+    index.stored.vectors(object.as_ref(), &mut |id, row| collect(id, IndexRow::Stored(row)))?;
+    changes.inserted().try_for_each(|(id, row)| collect(id, IndexRow::Inserted(row)))?;
     rows.ids.end(changes.next());
     let Some(family) = index.stored.rebuilding() else {
         return Err(IndexError::Internal(format!("no options to build {} again", manifest.family)));
@@ -210,7 +210,7 @@ impl CollectedRows {
         })
     }
 
-    fn push(&mut self, id: u32, row: HeldRow<'_>) -> Result<(), IndexError> {
+    fn push(&mut self, id: u32, row: IndexRow<'_>) -> Result<(), IndexError> {
         self.ids.push(id);
         let mut given = Vec::new();
         let row = self.form.given_row(row, &mut self.values, &mut given);

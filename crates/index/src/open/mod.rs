@@ -341,7 +341,8 @@ impl Index {
             return Err(IndexError::Internal("an index without a copy".into()));
         };
         let changed = |log: FoundLog| {
-            let (ids, form) = (load_ids(directory, &manifest)?, Form::of(&manifest).map_err(wrong)?);
+            let (ids, form) =
+                (load_ids(directory, &manifest)?, Form::from_manifest(&manifest).map_err(wrong)?);
             let changes = Changes::none(ids, form, manifest.dim as usize);
             log.apply(changes, &*opened)
         };

@@ -6,7 +6,7 @@ use crate::families;
 use crate::family::EachVector;
 use crate::family::rows::Rows;
 use crate::form::Form;
-use crate::form::inserted::HeldRow;
+use crate::form::inserted::IndexRow;
 use crate::format::manifest::Manifest;
 use bathyal_store::{Generation, Object};
 use bathyal_tier::Control;
@@ -60,11 +60,11 @@ pub fn salvage_vectors(
 ) -> Result<SalvageReport, IndexError> {
     let manifest = Manifest::load(directory)?;
     let stored = families::stored(directory.address(), &manifest)?;
-    let form = Form::of(&manifest);
+    let form = Form::from_manifest(&manifest);
     let form = form.map_err(|reason| IndexError::damaged(directory.address(), "the manifest", reason))?;
     let (mut values, mut given) = (Vec::new(), Vec::new());
     let mut decode =
-        |id: u32, stored: &[u8]| each(id, form.given_row(HeldRow::Stored(stored), &mut values, &mut given));
+        |id: u32, stored: &[u8]| each(id, form.given_row(IndexRow::Stored(stored), &mut values, &mut given));
     match stored.rows_alone(directory, &manifest)? {
         Some(rows) => {
             let object = directory.get(&manifest.paged_file().name)?;

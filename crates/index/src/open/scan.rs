@@ -4,10 +4,10 @@
 use super::Index;
 use super::pool::RawQueries;
 use super::vectors::{NOWHERE, check_control};
+use crate::allocate::{try_with_capacity, try_zeros};
 use crate::error::IndexError;
 use crate::query::set::VectorSet;
 use crate::query::{QueryStats, RowSet};
-use crate::room::{room, zeros};
 use bathyal_kernels::{Neighbor, TopK};
 use bathyal_tier::Control;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -136,12 +136,13 @@ impl Index {
         }
         let located = self.located();
         let all = rows.units();
-        let mut units = room("the units to read for a set of rows", set.count().min(all) as usize)?;
+        let mut units =
+            try_with_capacity("the units to read for a set of rows", set.count().min(all) as usize)?;
         let ordered = rows.unit_of(0).is_some();
         if let Some(positions) = self.opened.positions().filter(|_| !ordered && located.is_none()) {
             // There is no memory for the table of all units: the units of some rows at a time are looked up.
             let mut words: Vec<u64> =
-                zeros("the units to read for a set of rows", all.div_ceil(64) as usize)?;
+                try_zeros("the units to read for a set of rows", all.div_ceil(64) as usize)?;
             let mut ids = set.iter();
             loop {
                 let block: Vec<u32> = ids.by_ref().take(LOOKED_UP).collect();
@@ -190,7 +191,7 @@ impl Index {
         let (rows, prepared) = (self.opened.rows(), PreparedQueries::new(self.opened.rows().set(), queries));
         let keeps = rows.unit_of(0).is_none() && self.located().is_none() && self.may_keep_located();
         let vectors = if keeps { self.manifest.vectors as usize } else { 0 };
-        let mut located = room("where vectors lie", vectors)?;
+        let mut located = try_with_capacity("where vectors lie", vectors)?;
         located.resize_with(vectors, || AtomicU32::new(NOWHERE));
         let left = set.words().iter().map(|word| AtomicU64::new(*word)).collect();
         let shared = SharedPass { queries: &prepared, k, left, located };

@@ -3,10 +3,10 @@
 use super::Index;
 use super::known_places::MOST_SETS;
 use super::vectors::check_control;
+use crate::allocate::try_with_capacity;
 use crate::error::IndexError;
 use crate::format::groups::NO_ID;
 use crate::query::RowSet;
-use crate::room::room;
 use bathyal_tier::Control;
 use std::sync::Arc;
 
@@ -83,7 +83,7 @@ impl Index {
         if let Some(ids) = self.opened.read_places(&|| check_control(control))? {
             return Ok(self.known_places.ids.get_or_init(|| ids));
         }
-        let (rows, mut ids) = (self.opened.rows(), room(IDS, places as usize)?);
+        let (rows, mut ids) = (self.opened.rows(), try_with_capacity(IDS, places as usize)?);
         ids.resize(places as usize, NO_ID);
         let (mut current, mut next) = (None, 0);
         self.walk(&*rows, 0..rows.units(), control, |unit, id, _| {

@@ -2,13 +2,13 @@
 
 use super::Index;
 use super::pool::Pool;
+use crate::allocate::{try_with_capacity, try_zeros};
 use crate::error::IndexError;
 use crate::family::rows::Rows;
 use crate::form::Form;
-use crate::form::inserted::HeldRow;
+use crate::form::inserted::IndexRow;
 use crate::query::FAR_LATENCY_NS;
 use crate::query::changes::Changes;
-use crate::room::{room, zeros};
 use bathyal_kernels::Element;
 use bathyal_tier::{Control, Cx, Engine, EngineOptions, Span};
 use std::cell::RefCell;
@@ -55,21 +55,21 @@ struct RequestedVectors {
 
 impl RequestedVectors {
     fn new(form: Form, dim: usize, ids: &[u32]) -> Result<RequestedVectors, IndexError> {
-        let mut sorted = room("the ids that are asked for", ids.len())?;
+        let mut sorted = try_with_capacity("the ids that are asked for", ids.len())?;
         sorted.extend(ids.iter().copied().zip(0..));
         sorted.sort_unstable();
         let bytes = ids.len().saturating_mul(form.given().row_bytes(dim));
         Ok(RequestedVectors {
             form,
-            found: zeros("the ids that are asked for", ids.len())?,
+            found: try_zeros("the ids that are asked for", ids.len())?,
             ids: sorted,
-            rows: zeros("the vectors that are asked for", bytes)?,
+            rows: try_zeros("the vectors that are asked for", bytes)?,
             values: Vec::new(),
         })
     }
 
     /// Copies the vector `id` to its rows, if it is requested and not found yet.
-    fn fill(&mut self, id: u32, row: HeldRow<'_>) {
+    fn fill(&mut self, id: u32, row: IndexRow<'_>) {
         let first = self.ids.partition_point(|requested| requested.0 < id);
         let same = self.ids[first..].partition_point(|requested| requested.0 == id);
         if same == 0 || self.found[first] {
@@ -109,14 +109,14 @@ impl Index {
     /// errors; cancellation and deadline of `control`.
     pub fn vectors(&self, ids: &[u32], control: Control<'_>) -> Result<StoredVectors, IndexError> {
         self.check_process()?;
-        let form = Form::of(&self.manifest);
+        let form = Form::from_manifest(&self.manifest);
         let form = form.map_err(|reason| IndexError::damaged(&self.directory, "the manifest", reason))?;
         let mut requested = RequestedVectors::new(form, self.dim(), ids)?;
         let changes = self.changing.as_ref().map(|changing| changing.now());
         let rows = self.opened.rows();
         if self.opened.in_place().is_some() {
             self.walk(&*rows, 0..rows.units(), control, |_, id, row| {
-                requested.fill(id, HeldRow::Stored(row));
+                requested.fill(id, IndexRow::Stored(row));
                 Ok(())
             })?;
             if let Some(id) = requested.missing().next() {
@@ -160,11 +160,11 @@ impl Index {
         control: Control<'_>,
     ) -> Result<(), IndexError> {
         // Inserted vectors are in memory.
-        let mut places = room("the ids that are asked for", requested.ids.len())?;
+        let mut places = try_with_capacity("the ids that are asked for", requested.ids.len())?;
         for at in 0..requested.ids.len() {
             let id = requested.ids[at].0;
             if let Some(row) = changes.and_then(|changes| changes.inserted_row(id)) {
-                requested.fill(id, HeldRow::Inserted(row));
+                requested.fill(id, IndexRow::Inserted(row));
                 continue;
             }
             let place = changes.map_or_else(
@@ -178,7 +178,7 @@ impl Index {
         }
         match self.units_of(rows, places, control)? {
             Some(units) => self.walk(rows, units.into_iter(), control, |_, id, row| {
-                requested.fill(id, HeldRow::Stored(row));
+                requested.fill(id, IndexRow::Stored(row));
                 Ok(())
             })?,
             None => self.locate(rows, requested, control)?,
@@ -244,14 +244,14 @@ impl Index {
     ) -> Result<(), IndexError> {
         let vectors = self.manifest.vectors as usize;
         let keeps = self.may_locate();
-        let mut units: Vec<u32> = room("where vectors lie", if keeps { vectors } else { 0 })?;
+        let mut units: Vec<u32> = try_with_capacity("where vectors lie", if keeps { vectors } else { 0 })?;
         units.resize(if keeps { vectors } else { 0 }, NOWHERE);
         self.walk(rows, 0..rows.units(), control, |unit, id, row| {
             rows.set().check_id(id, || format!("unit {unit}"))?;
             if let Some(unit_of_id) = units.get_mut(id as usize) {
                 *unit_of_id = unit;
             }
-            requested.fill(id, HeldRow::Stored(row));
+            requested.fill(id, IndexRow::Stored(row));
             Ok(())
         })?;
         if keeps {

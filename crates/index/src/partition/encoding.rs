@@ -118,7 +118,7 @@ impl<L: Sync, O: Sync, F: ReadFloats, M: Fn(usize) -> F + Sync> Encoding<'_, '_,
         let mut read = (self.reader)(0);
         for (i, row) in sample.chunks_exact_mut(dim).enumerate() {
             if i % 4096 == 0 {
-                work.go_on()?;
+                work.check_cancelled()?;
             }
             // Evenly spread, since neighbours in a file often resemble each other.
             read((i as u64 * self.count as u64 / rows as u64) as usize, row)?;
@@ -138,7 +138,7 @@ impl<L: Sync, O: Sync, F: ReadFloats, M: Fn(usize) -> F + Sync> Encoding<'_, '_,
         let at_once = at_once.next_multiple_of(ENCODE_ROWS).min(self.count);
         let mut bytes = vec![0_u8; at_once * size];
         for first in (0..self.count).step_by(at_once) {
-            self.work.go_on()?;
+            self.work.check_cancelled()?;
             let bytes = &mut bytes[..at_once.min(self.count - first) * size];
             self.encode_from(codes, first, bytes)?;
             take(bytes)?;

@@ -33,7 +33,7 @@ pub(crate) fn write_pages<O>(
     let mut ids = Vec::with_capacity(page_vectors);
     let (first, all) = ((told / page_bytes as u64) as usize, groups * layout.group_pages());
     for first in (first..all).step_by(at_once) {
-        work.go_on()?;
+        work.check_cancelled()?;
         let buffer = &mut buffer[..at_once.min(all - first) * page_bytes];
         let mut zeros = Vec::new();
         for (page, out) in (first..).zip(buffer.chunks_exact_mut(page_bytes)) {

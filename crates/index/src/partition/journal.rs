@@ -1,6 +1,6 @@
 //! What a staged build has finished, so that a killed one continues.
 
-use super::pieces::{Part, check_parts, hold_spilled, pieces};
+use super::pieces::{Part, check_parts, pieces, spill_files_exist};
 use super::staged::{Shape, Staged};
 use crate::build::Stages;
 use crate::build::journal::{self, holds, require};
@@ -70,7 +70,7 @@ impl<S: Default + Serialize + DeserializeOwned> Journal<S> {
         let mut files = placed.into_iter().chain(B::files(&journal.own));
         let pieces = pieces(&journal.parts, shape.rows);
         let sound = journal.fingerprint == fingerprint
-            && hold_spilled(directory, &journal.parts, &pieces[journal.placed..])
+            && spill_files_exist(directory, &journal.parts, &pieces[journal.placed..])
             && files.all(|(name, written)| holds(directory, name, &written));
         sound.then_some(journal)
     }

@@ -64,12 +64,12 @@ pub(crate) struct Work<'a, L, O> {
 
 impl<L, O> Work<'_, L, O> {
     /// An error once the build should stop.
-    pub(crate) fn go_on(&self) -> Result<(), IndexError> {
+    pub(crate) fn check_cancelled(&self) -> Result<(), IndexError> {
         if self.progress.cancelled() { Err(IndexError::Cancelled) } else { Ok(()) }
     }
 
     /// Whether all vectors are placed at once, without a pass that divides them.
-    pub(crate) fn whole(&self) -> bool {
+    pub(crate) fn placed_at_once(&self) -> bool {
         self.rows >= self.data.count()
     }
 
@@ -81,7 +81,7 @@ impl<L, O> Work<'_, L, O> {
 
     /// Sends the vectors to parts, where they are not placed all at once; `intake` then knows the longest.
     pub(crate) fn divide(&self, intake: &mut Intake, copies: Copies) -> Result<Vec<Part>, IndexError> {
-        if self.whole() {
+        if self.placed_at_once() {
             return Ok(vec![Part { rows: self.data.count(), written: Written::default() }]);
         }
         intake.longest = spread::longest(self)?;

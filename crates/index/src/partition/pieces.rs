@@ -3,13 +3,13 @@
 use super::Work;
 use super::intake::Intake;
 use super::spread::{ID_BYTES, Spilled, spill_name};
+use crate::allocate::try_with_capacity;
 use crate::build::Stages;
 use crate::build::journal::{holds, require};
 use crate::error::IndexError;
 use crate::format::appender::Written;
 use crate::partition::placement::Placement;
 use crate::partition::space::Space;
-use crate::room::room;
 use bathyal_store::Draft;
 use bathyal_vectors::progress::Progress;
 use serde::{Deserialize, Serialize};
@@ -63,7 +63,7 @@ pub(crate) fn check_parts(
 }
 
 /// Whether the files of all parts are there of which not all pieces are placed.
-pub(crate) fn hold_spilled(directory: &dyn Draft, parts: &[Part], left: &[Piece]) -> bool {
+pub(crate) fn spill_files_exist(directory: &dyn Draft, parts: &[Part], left: &[Piece]) -> bool {
     left.iter().all(|piece| holds(directory, &spill_name(piece.part), &parts[piece.part].written))
 }
 
@@ -106,7 +106,7 @@ impl Ordered {
         before: u64,
         stages: &mut Stages,
     ) -> Result<Ordered, IndexError> {
-        let (space, ids) = if work.whole() {
+        let (space, ids) = if work.placed_at_once() {
             work.progress.stage("loading vectors", work.data.count() as u64);
             let space = Space::load(work.data, work.options.metric, work.threads, work.progress)?;
             work.progress.stage("grouping", work.data.count() as u64);
@@ -160,7 +160,7 @@ impl Ordered {
 
 /// Removes the file of a part, once its last piece is placed.
 pub(crate) fn remove_spilled<L, O>(work: &Work<'_, L, O>, parts: &[Part], piece: Piece) {
-    if piece.first + piece.rows == parts[piece.part].rows && !work.whole() {
+    if piece.first + piece.rows == parts[piece.part].rows && !work.placed_at_once() {
         // What cannot be removed now goes when the index is published.
         let _ = work.directory.delete(&spill_name(piece.part));
     }
@@ -178,10 +178,10 @@ pub(crate) fn read<L, O>(
         spilled.next()?;
     }
     let mut space = Space::blank(piece.rows, intake.dim, intake.element, intake.metric)?;
-    let mut ids = room("the ids of a part", piece.rows)?;
+    let mut ids = try_with_capacity("the ids of a part", piece.rows)?;
     for row in 0..piece.rows {
         if row % 65_536 == 0 {
-            work.go_on()?;
+            work.check_cancelled()?;
         }
         let (id, bytes) = spilled.next()?;
         ids.push(id);

@@ -5,12 +5,12 @@
 //! equally long (`sqrt(longest^2 - length^2)`), after which the order by L2 from a query is the order by inner
 //! product. The extra coordinate is kept beside the rows and never written.
 
+use crate::allocate::try_with_capacity;
 use crate::error::IndexError;
 use crate::form::source::Source;
 use crate::partition::placement::project::{dot, dot_u8};
 use crate::partition::placement::{Points, READS_AHEAD};
 use crate::partition::{CHECK_BYTES, READ_BYTES};
-use crate::room::room;
 use bathyal_kernels::{Distance, Element, Metric, Neighbor, Rows, normalize_f32, squared_norm, to_f32};
 use bathyal_vectors::progress::Progress;
 use bathyal_vectors::{RowReader, VectorError};
@@ -58,7 +58,7 @@ impl Space {
     ) -> Result<Space, IndexError> {
         let stride = stride_of(element.row_bytes(dim));
         let wanted = stride.saturating_mul(count).saturating_add(ROW_ALIGNMENT);
-        let mut bytes = room("the vectors of a build", wanted)?;
+        let mut bytes = try_with_capacity("the vectors of a build", wanted)?;
         bathyal_tier::advise_huge_pages(&mut bytes);
         bytes.resize(wanted, 0_u8);
         let lead = bytes.as_ptr().align_offset(ROW_ALIGNMENT).min(ROW_ALIGNMENT);

@@ -64,7 +64,7 @@ pub(crate) fn longest<L, O>(work: &Work<'_, L, O>) -> Result<Option<f32>, IndexE
     let mut longest = 0.0_f32;
     for row in 0..work.data.count() {
         if row % often == 0 {
-            work.go_on()?;
+            work.check_cancelled()?;
         }
         intake.take(rows.row(row)?, &mut taken);
         longest = longest.max(squared_norm(intake.element, &taken));
@@ -176,7 +176,7 @@ pub(crate) fn spread<L, O>(
     let mut reader = RowReader::new(data.given(), 0);
     let (mut zeros, mut zero_rows) = (0, Vec::new());
     for first in (0..data.count()).step_by(at_once) {
-        work.go_on()?;
+        work.check_cancelled()?;
         let rows = at_once.min(data.count() - first);
         let block = reader.block(first..first + rows)?;
         std::thread::scope(|scope| {

@@ -159,7 +159,7 @@ pub(crate) fn build<B: Staged>(job: Job<'_>, own: &B) -> Result<BuildReport, Ind
 fn announce<B: Staged>(work: &Work<'_, B::Layout, B>, journal: &Journal<B::Steps>) {
     let pieces = pieces(&journal.parts, work.rows);
     let placed: usize = pieces[..journal.placed].iter().map(|piece| piece.rows).sum();
-    let first = match (work.whole(), journal.parts.is_empty()) {
+    let first = match (work.placed_at_once(), journal.parts.is_empty()) {
         (false, true) => First::Spreading,
         (true, _) if journal.placed == 0 => First::Loading,
         _ => First::Nothing,
@@ -218,7 +218,7 @@ fn divide<B: Staged>(
         return Ok(intake);
     }
     journal.parts = work.divide(&mut intake, Copies::One)?;
-    if !work.whole() {
+    if !work.placed_at_once() {
         journal.longest = intake.longest.map(f32::to_bits);
         journal.write(work.directory, stages)?;
         stages.end("spread");
@@ -241,7 +241,7 @@ fn place<B: Staged>(
     let mut vectors = Appender::resume(work.directory, vectors_name, journal.vectors)?;
     let mut means = Appender::resume(work.directory, MEANS_NAME, journal.means)?;
     let mut order = Appender::resume(work.directory, ORDER_NAME, journal.order)?;
-    if !work.whole() {
+    if !work.placed_at_once() {
         // What an earlier process has placed took none of this one's time, from which follows what is left.
         let left: usize = pieces[journal.placed..].iter().map(|piece| piece.rows).sum();
         work.progress.stage("grouping", left as u64);

@@ -36,7 +36,7 @@ impl VectorSet {
         file: &FileEntry,
     ) -> Result<VectorSet, IndexError> {
         let wrong = |reason| IndexError::damaged(directory.address(), "the manifest", reason);
-        let form = Form::of(manifest).map_err(wrong)?;
+        let form = Form::from_manifest(manifest).map_err(wrong)?;
         let dim = manifest.dim as usize;
         let parts = match directory.get(&file.name)?.backing()? {
             Backing::Parts(parts) => Some(parts),

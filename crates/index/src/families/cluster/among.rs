@@ -6,12 +6,12 @@
 
 use super::scope::Scope;
 use super::search::{Cluster, Scratch, scan_absent};
+use crate::allocate::{try_with_capacity, try_zeros};
 use crate::error::IndexError;
 use crate::format::groups::NO_ID;
 use crate::format::places::{PLACE_BYTES, ids_in};
 use crate::query::within::{RowFilter, Stages};
 use crate::query::{Phase, SearchParams};
-use crate::room::{room, zeros};
 use bathyal_kernels::Neighbor;
 use bathyal_tier::Cx;
 
@@ -55,13 +55,13 @@ impl Cluster {
         go_on: &dyn Fn() -> Result<(), IndexError>,
     ) -> Result<Option<Vec<u32>>, IndexError> {
         if let Some(positions) = &self.positions {
-            let mut ids = zeros(WHOSE, self.pages.layout.places(self.centroids.groups()))?;
+            let mut ids = try_zeros(WHOSE, self.pages.layout.places(self.centroids.groups()))?;
             ids.fill(NO_ID);
             positions.read_all(go_on, |id, place| ids[place as usize] = id)?;
             return Ok(Some(ids));
         }
         let (Some(object), Some(file)) = (&self.order, &self.entry.places) else { return Ok(None) };
-        let mut ids = room(WHOSE, file.bytes as usize / PLACE_BYTES)?;
+        let mut ids = try_with_capacity(WHOSE, file.bytes as usize / PLACE_BYTES)?;
         let (mut bytes, mut crc) = (Vec::new(), 0);
         let piece = (object.piece_bytes() / PLACE_BYTES).max(1) * PLACE_BYTES;
         for offset in (0..file.bytes).step_by(piece) {

@@ -8,6 +8,7 @@ use super::section::{
 };
 use super::sizes::{self, layout_of};
 use super::{calibrate, encode, place};
+use crate::allocate::try_zeros;
 use crate::build::journal::require;
 use crate::build::options::{BuildOptions, BuildReport, Builder, Details, FamilyOptions, Job};
 use crate::build::plan::FamilyPlan;
@@ -26,7 +27,6 @@ use crate::partition::journal::MEANS_NAME;
 use crate::partition::pieces::{Ordered, Piece, pieces};
 use crate::partition::staged::{self, Lengths, Placing, Shape, Staged};
 use crate::query::codes::plain_metric;
-use crate::room::zeros;
 use bathyal_kernels::quantize::{Codec, SCAN_BLOCK};
 use serde::{Deserialize, Serialize};
 
@@ -153,7 +153,7 @@ impl Staged for ClusterOptions {
         require(steps.codes.bytes == 0 || name.is_some() && !odd, "odd codes")?;
         let groups = steps.places.bytes / Places::file_bytes(&shape.layout, 1).max(1);
         let known = steps.places.bytes == Places::file_bytes(&shape.layout, groups);
-        let as_coded = !Places::worth(&shape.layout) || (groups == 0) == (steps.codes.bytes == 0);
+        let as_coded = !Places::are_needed(&shape.layout) || (groups == 0) == (steps.codes.bytes == 0);
         require(known && as_coded, "the places are not those of the codes")
     }
 
@@ -273,7 +273,7 @@ fn centroids(work: &Work<'_>, journal: &Journal) -> Result<Centroids, IndexError
     let dim = work.data.dim();
     let (counts, first_groups) = place::groups(&pieces(&journal.parts, work.rows), &work.layout);
     let mut file = ReadBack::open(work.directory, MEANS_NAME, journal.means)?;
-    let mut means = zeros("the centroids of all groups", counts.len() * dim)?;
+    let mut means = try_zeros("the centroids of all groups", counts.len() * dim)?;
     let mut sum = vec![0.0_f64; dim];
     let mut bytes = vec![0_u8; dim * 4];
     for (row, count) in means.chunks_exact_mut(dim).zip(&counts) {

@@ -4,11 +4,11 @@
 
 use super::scope::{Farness, Scope};
 use super::section::ClusterEntry;
+use crate::allocate::{try_collect, try_with_capacity, try_zeros};
 use crate::error::{NoMemory, Unreadable};
 use crate::format::groups::GroupLayout;
 use crate::format::identity::Identity;
 use crate::query::codes::plain_metric;
-use crate::room::{gathered, room, zeros};
 use bathyal_kernels::quantize::{CodeQuery, Codec, EncodeScratch, GroupScan, SCAN_BLOCK};
 use bathyal_kernels::{Distance, Element, Metric, Neighbor, Rows};
 use half::f16;
@@ -104,13 +104,13 @@ impl Centroids {
         let largest = shifted.iter().fold(0.0_f32, |a, v| a.max(v.abs()));
         let unit = if largest > 0.0 { largest } else { 1.0 };
         let half = |rows: &[f32]| {
-            let mut bytes = room(TABLES, 2 * rows.len())?;
+            let mut bytes = try_with_capacity(TABLES, 2 * rows.len())?;
             rows.iter().for_each(|v| bytes.extend(f16::from_f32(v / unit).to_le_bytes()));
             Ok(bytes)
         };
         let groups = half(&shifted)?;
         let ends = first_groups.iter().skip(1).copied().chain([counts.len() as u32]);
-        let mut means = zeros(TABLES, first_groups.len() * dim)?;
+        let mut means = try_zeros(TABLES, first_groups.len() * dim)?;
         for ((first, end), run) in first_groups.iter().zip(ends).zip(means.chunks_exact_mut(dim)) {
             for row in shifted[*first as usize * dim..end as usize * dim].chunks_exact(dim) {
                 run.iter_mut().zip(row).for_each(|(m, v)| *m += v / (end - first) as f32);
@@ -118,7 +118,7 @@ impl Centroids {
         }
         let runs = half(&means)?;
         let distance = Distance::new(Element::F16, plain_metric, dim);
-        let code_checksums = zeros(TABLES, counts.len())?;
+        let code_checksums = try_zeros(TABLES, counts.len())?;
         let spans = spans_of(&runs, dim)?;
         Ok(Centroids {
             dim,
@@ -154,7 +154,7 @@ impl Centroids {
     /// Codes the centroids by the codec of the vectors: both are residuals, and codes take the scale of what they code.
     pub(crate) fn encode(&mut self, codec: &Codec) -> Result<(), NoMemory> {
         let run_bytes = GROUPS_A_RUN / SCAN_BLOCK * codec.block_bytes();
-        let mut codes = zeros(TABLES, self.first_groups.len() * run_bytes)?;
+        let mut codes = try_zeros(TABLES, self.first_groups.len() * run_bytes)?;
         let mut scratch = EncodeScratch::default();
         let (mut rows, mut centre) = (Vec::new(), vec![0.0_f32; self.dim]);
         for (run, blocks) in codes.chunks_exact_mut(run_bytes).enumerate() {
@@ -175,7 +175,7 @@ impl Centroids {
     pub(super) fn shorten(&mut self, codec: &Codec, shorter: &Codec) -> Result<(), NoMemory> {
         let blocks = GROUPS_A_RUN / SCAN_BLOCK;
         let (long, short) = (blocks * codec.block_bytes(), blocks * shorter.block_bytes());
-        let mut codes = zeros(TABLES, self.first_groups.len() * short)?;
+        let mut codes = try_zeros(TABLES, self.first_groups.len() * short)?;
         let (mut scratch, mut centre) = (EncodeScratch::default(), vec![0.0_f32; self.dim]);
         for (run, out) in codes.chunks_exact_mut(short).enumerate() {
             let groups = self.groups_of(run as u32).len();
@@ -280,11 +280,11 @@ impl Centroids {
         let of_groups = 2 + usize::from(apart) + usize::from(apart && metric == Metric::Cosine);
         let (rest, codes) = rest.split_at(4 * (of_groups * groups + runs));
         let mut numbers = rest.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b));
-        let first_groups = gathered(TABLES, numbers.by_ref().take(runs))?;
-        let counts = gathered(TABLES, numbers.by_ref().take(groups))?;
-        let code_checksums = gathered(TABLES, numbers.by_ref().take(groups))?;
-        let row_checksums = gathered(TABLES, numbers.by_ref().take(if apart { groups } else { 0 }))?;
-        let behind: Vec<f32> = gathered(TABLES, numbers.map(f32::from_bits).map(behind))?;
+        let first_groups = try_collect(TABLES, numbers.by_ref().take(runs))?;
+        let counts = try_collect(TABLES, numbers.by_ref().take(groups))?;
+        let code_checksums = try_collect(TABLES, numbers.by_ref().take(groups))?;
+        let row_checksums = try_collect(TABLES, numbers.by_ref().take(if apart { groups } else { 0 }))?;
+        let behind: Vec<f32> = try_collect(TABLES, numbers.map(f32::from_bits).map(behind))?;
         let finite = mean.iter().chain(&behind).all(|v| v.is_finite()) && unit.is_finite() && unit > 0.0;
         if !finite || !are_finite(run_rows) || !are_finite(group_rows) {
             return Err("a centroid is not finite".into());
@@ -301,7 +301,7 @@ impl Centroids {
         if counts.iter().any(|c| *c == 0 || *c as usize > layout.group_vectors()) || sum != vectors {
             return Err(format!("the groups hold {sum} vectors, the manifest says {vectors}").into());
         }
-        let copied = |bytes: &[u8]| gathered(TABLES, bytes.iter().copied());
+        let copied = |bytes: &[u8]| try_collect(TABLES, bytes.iter().copied());
         let plain_metric = plain_metric(metric);
         let mut centroids = Centroids {
             dim,
@@ -346,7 +346,7 @@ impl Centroids {
     ///
     /// Of two groups at one distance the one that is less spread has more of the nearest neighbours.
     fn of_unit_vectors(mut self) -> Result<Centroids, NoMemory> {
-        self.behind = gathered(TABLES, self.squares().map(behind))?;
+        self.behind = try_collect(TABLES, self.squares().map(behind))?;
         Ok(self)
     }
 
@@ -656,7 +656,7 @@ fn are_finite(halves: &[u8]) -> bool {
 
 /// Rows of f16, the means of [`RUNS_A_SPAN`] of `runs` each, where these are more than [`MOST_RUNS`].
 fn spans_of(runs: &[u8], dim: usize) -> Result<Vec<u8>, NoMemory> {
-    let mut spans = room(TABLES, span_bytes(runs.len() / (2 * dim), dim) as usize)?;
+    let mut spans = try_with_capacity(TABLES, span_bytes(runs.len() / (2 * dim), dim) as usize)?;
     if spans.capacity() == 0 {
         return Ok(spans);
     }

@@ -2,9 +2,9 @@
 //! elsewhere, where a search does not wait for the others but reads what it needs of them.
 
 use super::centroids::Centroids;
+use crate::allocate::try_zeros;
 use crate::error::IndexError;
 use crate::format::identity::Identity;
-use crate::room::zeros;
 use bathyal_store::Object;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -132,7 +132,7 @@ impl Arriving {
         checksum: u32,
         centroids: &Centroids,
     ) -> Result<(), IndexError> {
-        let mut bytes: Vec<u8> = zeros(ROWS, object.len() as usize)?;
+        let mut bytes: Vec<u8> = try_zeros(ROWS, object.len() as usize)?;
         for (i, piece) in bytes.chunks_mut(PIECE_BYTES).enumerate() {
             if self.stopped.load(Relaxed) {
                 return Ok(());
@@ -160,7 +160,7 @@ impl Arriving {
                 return Ok(());
             }
             let from = i as u64 * piece_bytes;
-            let mut bytes: Vec<u8> = zeros(CODES, piece_bytes.min(self.all - from) as usize)?;
+            let mut bytes: Vec<u8> = try_zeros(CODES, piece_bytes.min(self.all - from) as usize)?;
             object.read_at(from, &mut bytes)?;
             for (j, blocks) in bytes.chunks_exact(group_bytes).enumerate() {
                 let group = (i * self.groups_a_piece + j) as u32;

@@ -64,7 +64,7 @@ pub(crate) fn train(work: &Work<'_>, intake: &Intake, centroids: &Centroids) -> 
     let (mut group, mut before, mut held) = (0_u32, 0_usize, None);
     for (i, row) in sample.chunks_exact_mut(dim).enumerate() {
         if i % 4096 == 0 {
-            work.go_on()?;
+            work.check_cancelled()?;
         }
         // Evenly spread over the order, so over the data.
         let wanted = (i as u64 * count as u64 / rows as u64) as usize;
@@ -105,7 +105,7 @@ pub(crate) fn write(
     let group_bytes = layout.group_blocks() * codec.block_bytes();
     let at_once = (WRITE_BYTES / group_bytes).min(READ_BYTES / layout.group_bytes()).clamp(1, groups);
     let mut file = Appender::resume(work.directory, CODES_NAME, journal.own.codes)?;
-    let mut places = match Places::worth(layout) {
+    let mut places = match Places::are_needed(layout) {
         true => Some(Appender::resume(work.directory, PLACES_NAME, journal.own.places)?),
         false => None,
     };
@@ -117,7 +117,7 @@ pub(crate) fn write(
     let before = checksums.len();
     work.progress.stage("encoding", (groups - before) as u64);
     for first in (before..groups).step_by(at_once) {
-        work.go_on()?;
+        work.check_cancelled()?;
         let count = at_once.min(groups - first);
         let (codes, pages) = (&mut codes[..count * group_bytes], &mut pages[..count * layout.group_bytes()]);
         shifted.read(first * layout.group_pages(), pages)?;

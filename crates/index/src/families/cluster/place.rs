@@ -3,6 +3,7 @@
 use super::build::{Journal, Work};
 use super::centroids::GROUPS_A_RUN;
 use super::section::{POSITIONS_NAME, VECTORS_NAME};
+use crate::allocate::try_zeros;
 use crate::error::IndexError;
 use crate::format::appender::{Appender, ReadBack, Written};
 use crate::format::groups::{GroupLayout, NO_ID};
@@ -11,7 +12,6 @@ use crate::format::manifest::FileEntry;
 use crate::format::positions::{self, BLOCK_PLACES};
 use crate::partition::journal::ORDER_NAME;
 use crate::partition::pieces::{Ordered, Piece};
-use crate::room::zeros;
 use bathyal_store::Draft;
 
 /// Bytes of pages written at once.
@@ -69,7 +69,7 @@ impl Placed<'_> {
         let at_once = (WRITE_BYTES / page_bytes).clamp(1, pages);
         let mut buffer = vec![0_u8; at_once * page_bytes];
         for first in (0..pages).step_by(at_once) {
-            work.go_on()?;
+            work.check_cancelled()?;
             let buffer = &mut buffer[..at_once.min(pages - first) * page_bytes];
             let part = (buffer.len() / page_bytes).div_ceil(work.threads);
             std::thread::scope(|scope| {
@@ -120,7 +120,7 @@ pub(crate) fn write_positions(work: &Work<'_>, journal: &Journal) -> Result<File
     let share = work.options.memory_bytes.map_or(usize::MAX, |given| (given / POSITIONS_SHARE) as usize);
     let at_once = (share.max(POSITIONS_BYTES) / 4).next_multiple_of(BLOCK_PLACES);
     positions_of((work.directory, work.identity), (journal.order, work.data.count()), at_once, &|| {
-        work.go_on()
+        work.check_cancelled()
     })
 }
 
@@ -134,7 +134,7 @@ fn positions_of(
 ) -> Result<FileEntry, IndexError> {
     let at_once = at_once.min(count);
     let mut file = Appender::create(directory, POSITIONS_NAME)?;
-    let (mut held, mut blocks) = (zeros("where vectors lie", at_once)?, Vec::new());
+    let (mut held, mut blocks) = (try_zeros("where vectors lie", at_once)?, Vec::new());
     let mut some = vec![0; WRITE_BYTES];
     for first in (0..count).step_by(at_once) {
         let held: &mut [u32] = &mut held[..at_once.min(count - first)];

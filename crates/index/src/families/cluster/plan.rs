@@ -106,7 +106,7 @@ mod tests {
         // A byte more, for a kind of code that does not fit the bytes exactly.
         let code_bytes = options.codes().of_groups(dim as usize).1 as u64 + 1;
         let codes = groups * (layout.group_blocks() * SCAN_BLOCK) as u64 * code_bytes;
-        let places = if Places::worth(&layout) { Places::file_bytes(&layout, groups) } else { 0 };
+        let places = if Places::are_needed(&layout) { Places::file_bytes(&layout, groups) } else { 0 };
         // A checksum of each row, too.
         let centroids = layout.centroid_bytes(groups, runs, code_bytes) + 4 * groups;
         let data = (count * element.row_bytes(dim as usize) as u64) as f64;

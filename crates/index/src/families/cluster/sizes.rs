@@ -51,7 +51,7 @@ pub(super) fn plan(
         PlannedFile::within(ROWS_NAME, of_groups(&|groups| layout.row_bytes(groups))),
         PlannedFile::exactly(POSITIONS_NAME, positions::file_bytes(count as u64)),
     ];
-    if Places::worth(&layout) {
+    if Places::are_needed(&layout) {
         let places = of_groups(&|groups| Places::file_bytes(&layout, groups));
         files.push(PlannedFile::within(PLACES_NAME, places));
     }

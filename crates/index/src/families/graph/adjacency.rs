@@ -39,10 +39,10 @@ impl Adjacency {
     pub(crate) fn new(count: usize, max_degree: u32) -> Result<Adjacency, IndexError> {
         let room = room(max_degree);
         let wanted = count.saturating_mul(room + 1);
-        let mut words = crate::room::room("the links of a graph", wanted)?;
+        let mut words = crate::allocate::try_with_capacity("the links of a graph", wanted)?;
         bathyal_tier::advise_huge_pages(&mut words);
         words.resize_with(wanted, || AtomicU32::new(0));
-        let mut locks = crate::room::room("the locks of a graph", count)?;
+        let mut locks = crate::allocate::try_with_capacity("the locks of a graph", count)?;
         locks.resize_with(count, || AtomicBool::new(false));
         Ok(Adjacency { words, locks, room })
     }

@@ -96,7 +96,7 @@ fn build(job: Job<'_>, own: &GraphOptions) -> Result<BuildReport, IndexError> {
     let mut stages = Stages::begin_after(journal.seconds);
     let (layout, directory) = ((), draft.as_ref());
     let work = Work { data, options, own, layout, identity, rows, threads, directory, progress };
-    let built = if work.whole() {
+    let built = if work.placed_at_once() {
         progress.stage("loading vectors", data.count() as u64);
         let space = Space::load(data, options.metric, threads, progress)?;
         stages.end("load");

@@ -4,9 +4,9 @@
 use super::repair::no_room;
 use super::slots::Slots;
 use super::work::Work;
+use crate::allocate::try_with_capacity;
 use crate::error::IndexError;
 use crate::format::walk::Marks;
-use crate::room::room;
 
 /// Marks a vector that has not been reached.
 const UNREACHED: u32 = u32::MAX;
@@ -55,7 +55,7 @@ impl Flood {
             let mut reader = slots.reader();
             for id in 0..self.parent.len() {
                 if id % CHECK_EVERY == 0 {
-                    work.go_on()?;
+                    work.check_cancelled()?;
                     work.progress.advance(self.reached as u64);
                 }
                 reader.next(&mut list)?;
@@ -99,7 +99,7 @@ impl Flood {
             if self.is_reached(id) || absent.binary_search(&id).is_ok() {
                 continue;
             }
-            work.go_on()?;
+            work.check_cancelled()?;
             for anchor in slots.get(id)? {
                 if self.is_reached(anchor) && self.tie(slots, anchor, id)? {
                     self.follow_all(slots, id)?;
@@ -123,7 +123,7 @@ impl Flood {
         let Some(lost) = lost else { return Ok(false) };
         for anchor in all {
             if anchor % 64 == 0 {
-                work.go_on()?;
+                work.check_cancelled()?;
             }
             if self.is_reached(anchor) && self.tie(slots, anchor, lost)? {
                 return Ok(true);
@@ -142,7 +142,7 @@ pub(super) fn connect(
 ) -> Result<(), IndexError> {
     let count = work.data.count();
     work.progress.stage("connecting", count as u64);
-    let mut parent = room("how vectors are reached", count)?;
+    let mut parent = try_with_capacity("how vectors are reached", count)?;
     parent.resize(count, UNREACHED);
     let mut flood = Flood { parent, followed: Marks::new(count as u64)?, reached: 0, waiting: 0 };
     flood.reach(entry, entry);

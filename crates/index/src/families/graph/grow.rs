@@ -4,10 +4,10 @@ use super::adjacency::Adjacency;
 use super::insert::Inserter;
 use super::options::GraphOptions;
 use super::repair;
+use crate::allocate::try_with_capacity;
 use crate::error::{IndexError, NoMemory};
 use crate::partition::placement::Placement;
 use crate::partition::space::Space;
-use crate::room::room;
 use bathyal_vectors::progress::Progress;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -73,7 +73,7 @@ impl Growth<'_> {
 
     /// The vectors of `near` in sweeps over all of them, each as they follow each other there. The first is shuffled.
     pub(super) fn sweeps(&self, near: &[u32]) -> Result<Vec<u32>, IndexError> {
-        let mut sweeps = room("the order of insertion", near.len())?;
+        let mut sweeps = try_with_capacity("the order of insertion", near.len())?;
         for first in 0..SWEEPS {
             sweeps.extend(near.iter().skip(first).step_by(SWEEPS));
             if first == 0 {

@@ -2,9 +2,9 @@
 
 use super::slots::{SlotWriter, Slots};
 use super::work::Work;
+use crate::allocate::try_with_capacity;
 use crate::error::IndexError;
 use crate::format::appender::{Appender, ReadBack, Written};
-use crate::room::room;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -154,7 +154,7 @@ pub(super) fn merge(
 ) -> Result<Slots, IndexError> {
     let count = work.data.count();
     work.progress.stage("merging", count as u64);
-    let mut readers = room("what parts are read with", pieces.len())?;
+    let mut readers = try_with_capacity("what parts are read with", pieces.len())?;
     let bounds = Bounds { vectors: count, links: longest };
     for (number, grown) in pieces.iter().enumerate() {
         let lists = ListReader::open(work, &lists_name(number), grown.lists, bounds)?;
@@ -170,7 +170,7 @@ pub(super) fn merge(
     let (mut given, mut merged) = ([Vec::new(), Vec::new()], Vec::new());
     for id in 0..count as u32 {
         if (id as usize).is_multiple_of(CHECK_EVERY) {
-            work.go_on()?;
+            work.check_cancelled()?;
             work.progress.advance(u64::from(id));
         }
         given.iter_mut().for_each(Vec::clear);

@@ -12,6 +12,7 @@ use super::slots::Slots;
 use super::whole::Layout;
 use super::work::{GraphFiles, Grown, Work};
 use super::write;
+use crate::allocate::try_with_capacity;
 use crate::build::Stages;
 use crate::build::journal::{self, holds, require};
 use crate::error::IndexError;
@@ -21,10 +22,9 @@ use crate::format::manifest::CodesEntry;
 use crate::format::pages::PageLayout;
 use crate::partition::encoding::{Encoding, FloatRows};
 use crate::partition::intake::Intake;
-use crate::partition::pieces::{Part, Piece, check_parts, hold_spilled, pieces, read, remove_spilled};
+use crate::partition::pieces::{Part, Piece, check_parts, pieces, read, remove_spilled, spill_files_exist};
 use crate::partition::spread::{Copies, Sample};
 use crate::partition::{READ_BYTES, sample_rows};
-use crate::room::room;
 use bathyal_store::Draft;
 use bathyal_vectors::RowReader;
 use bathyal_vectors::progress::Progress;
@@ -73,7 +73,7 @@ impl Journal {
     ) -> Option<Journal> {
         let journal = Journal::parse(&journal::read(directory)?, (vectors, row_bytes, rows)).ok()?;
         let pieces = pieces(&journal.parts, rows);
-        let spilled = hold_spilled(directory, &journal.parts, &pieces[journal.grown.len()..]);
+        let spilled = spill_files_exist(directory, &journal.parts, &pieces[journal.grown.len()..]);
         let held = journal.grown.iter().enumerate().all(|(number, grown)| {
             holds(directory, &lists_name(number), &grown.lists)
                 && holds(directory, &late_name(number), &grown.late)
@@ -285,7 +285,7 @@ fn grow_piece(
         growth.graph.neighbors(row).for_each(|link| hash.update(&link.to_le_bytes()));
         hash.digest()
     };
-    let mut hashes = room("hashes of the lists of a part", rows.len())?;
+    let mut hashes = try_with_capacity("hashes of the lists of a part", rows.len())?;
     for row in rows.clone() {
         look(work, row)?;
         hashes.push(hash(row));
@@ -305,7 +305,7 @@ fn grow_piece(
 
 /// An error, now and then, once the build should stop.
 fn look(work: &Work<'_>, row: u32) -> Result<(), IndexError> {
-    if row.is_multiple_of(CHECK_EVERY) { work.go_on() } else { Ok(()) }
+    if row.is_multiple_of(CHECK_EVERY) { work.check_cancelled() } else { Ok(()) }
 }
 
 impl Grown for Parts<'_> {

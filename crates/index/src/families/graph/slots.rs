@@ -105,7 +105,7 @@ impl Slots {
         let (mut reader, mut hash, mut links, mut list) = (self.reader(), Xxh3::new(), 0, Vec::new());
         for id in 0..work.data.count() {
             if id % CHECK_EVERY == 0 {
-                work.go_on()?;
+                work.check_cancelled()?;
             }
             reader.next(&mut list)?;
             hash.update(&(list.len() as u32).to_le_bytes());

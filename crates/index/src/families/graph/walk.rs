@@ -1,8 +1,8 @@
 //! The greedy walk through a graph in memory (DiskANN, algorithm 1): of builders, and among centroids.
 
+use crate::allocate::try_zeros;
 use crate::error::NoMemory;
 use crate::query::visited::VisitedSet;
-use crate::room::zeros;
 use bathyal_kernels::{CandidateList, Neighbor};
 
 /// Vectors that are compared at once where all are looked at.
@@ -51,7 +51,7 @@ pub(crate) struct SeenBytes {
 impl SeenBytes {
     /// For ids below `count`.
     pub(crate) fn new(count: usize) -> Result<SeenBytes, NoMemory> {
-        Ok(SeenBytes { walks: zeros("what a walk has seen", count)?, now: 0 })
+        Ok(SeenBytes { walks: try_zeros("what a walk has seen", count)?, now: 0 })
     }
 }
 

@@ -31,7 +31,7 @@ pub(crate) fn write_graph(
     let (mut vector, mut neighbors) = (vec![0_u8; work.data.row_bytes()], Vec::new());
     let mut id = 0;
     while id < count {
-        work.go_on()?;
+        work.check_cancelled()?;
         pages.fill(0);
         let mut used = 0;
         for page in pages.chunks_mut(layout.read_bytes()) {

@@ -320,7 +320,7 @@ fn draw(work: &Work<'_>, intake: &Intake) -> Result<CompoundHashes, IndexError> 
     let (mut point, mut sums, mut squares) = (vec![0.0_f32; dim], vec![0.0_f64; dim], 0.0_f64);
     for i in 0..rows {
         if i % 4096 == 0 {
-            work.go_on()?;
+            work.check_cancelled()?;
         }
         points.read((i as u64 * count as u64 / rows as u64) as usize, &mut point)?;
         for (sum, value) in sums.iter_mut().zip(&point) {

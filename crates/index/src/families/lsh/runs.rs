@@ -1,8 +1,8 @@
 //! Which blocks a query looks at: around a key in each table, the smallest buckets of all tables first.
 
+use crate::allocate::try_with_capacity;
 use crate::error::Unreadable;
 use crate::format::tables::{KEY_BYTES, TableLayout};
-use crate::room::room;
 use std::collections::BinaryHeap;
 
 /// The first keys of the blocks of all tables, which find a bucket without a read.
@@ -47,7 +47,7 @@ impl Fences {
     /// Reads the file of fences.
     pub(super) fn from_bytes(bytes: &[u8], layout: &TableLayout) -> Result<Fences, Unreadable> {
         let blocks = layout.blocks() as usize;
-        let mut keys = room("the first keys of blocks", bytes.len() / KEY_BYTES)?;
+        let mut keys = try_with_capacity("the first keys of blocks", bytes.len() / KEY_BYTES)?;
         keys.extend(bytes.as_chunks::<KEY_BYTES>().0.iter().map(|key| u128::from_le_bytes(*key)));
         if keys.len() as u64 != layout.blocks() * u64::from(layout.tables()) {
             return Err(Unreadable::from(format!("{} keys of {} tables", keys.len(), layout.tables())));

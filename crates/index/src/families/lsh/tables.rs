@@ -123,7 +123,7 @@ impl TableWriter<'_, '_> {
         let mut sample = Vec::with_capacity(rows);
         for i in 0..rows {
             if i % CHECK_ROWS == 0 {
-                self.work.go_on()?;
+                self.work.check_cancelled()?;
             }
             let id = (i as u64 * count as u64 / rows as u64) as usize;
             points.read(id, &mut point)?;
@@ -149,7 +149,10 @@ impl TableWriter<'_, '_> {
         let room = if within.is_some() { self.room } else { count };
         let mut gathered = Vec::new();
         for _ in tables.clone() {
-            gathered.push(Mutex::new(crate::room::room::<Entry>("the entries of a table", room)?));
+            gathered.push(Mutex::new(crate::allocate::try_with_capacity::<Entry>(
+                "the entries of a table",
+                room,
+            )?));
         }
         let (done, failed) = (AtomicUsize::new(0), Mutex::new(None));
         let part = count.div_ceil(work.threads).next_multiple_of(HASH_ROWS);
@@ -190,7 +193,7 @@ impl TableWriter<'_, '_> {
         let (mut keys, mut scratch, mut entries) = (Vec::new(), HashScratch::default(), Vec::new());
         for first in rows.clone().step_by(HASH_ROWS) {
             if (first - rows.start).is_multiple_of(CHECK_ROWS) {
-                self.work.go_on()?;
+                self.work.check_cancelled()?;
                 self.work.progress.advance(done.fetch_add(CHECK_ROWS, Ordering::Relaxed) as u64);
             }
             let ids = first..rows.end.min(first + HASH_ROWS);
@@ -217,7 +220,7 @@ impl TableWriter<'_, '_> {
     fn sort(&self, gathered: &mut [Vec<Entry>]) -> Result<(), IndexError> {
         let threads = self.work.threads.max(1);
         for some in gathered.chunks_mut(threads) {
-            self.work.go_on()?;
+            self.work.check_cancelled()?;
             std::thread::scope(|scope| {
                 for entries in some {
                     scope.spawn(|| entries.sort_unstable());

@@ -3,10 +3,10 @@
 
 use super::build::Work;
 use super::meta::Meta;
+use crate::allocate::{try_with_capacity, try_zeros};
 use crate::error::IndexError;
 use crate::families::graph::walk::Walk;
 use crate::partition::{CHECK_BYTES, READ_BYTES};
-use crate::room::{room, zeros};
 use bathyal_vectors::RowReader;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,7 +46,7 @@ impl Assigned {
     /// # Errors
     /// There is no memory for it.
     pub(super) fn partitions_of(&self, count: usize) -> Result<Vec<u32>, IndexError> {
-        let mut partitions = zeros("the partitions of vectors", count)?;
+        let mut partitions = try_zeros("the partitions of vectors", count)?;
         for partition in 0..self.count() {
             self.members(partition).iter().for_each(|id| partitions[*id as usize] = partition as u32);
         }
@@ -74,7 +74,7 @@ pub(super) fn assign(
         row[0] = partition;
     }
     let partitions = meta.pivots.len();
-    let mut counts: Vec<u64> = zeros("vectors of partitions", partitions)?;
+    let mut counts: Vec<u64> = try_zeros("vectors of partitions", partitions)?;
     meta.pivots.iter().zip(&mut counts).for_each(|(_, count)| *count += 1);
     let mut pivots = meta.pivots.clone();
     pivots.sort_unstable();
@@ -82,7 +82,7 @@ pub(super) fn assign(
     // Nearest ones first: a copy never takes the place of a vector that is in no other partition.
     for (id, row) in chosen.chunks_exact_mut(replicas).enumerate() {
         if id % 4096 == 0 {
-            work.go_on()?;
+            work.check_cancelled()?;
         }
         if pivots.binary_search(&(id as u32)).is_err() {
             admitting.admit(id, row)?;
@@ -100,7 +100,7 @@ pub(super) fn assign(
 fn choose(work: &Work<'_>, meta: &Meta, replicas: usize) -> Result<Vec<u32>, IndexError> {
     let count = work.data.count();
     work.progress.stage("assigning", count as u64);
-    let mut chosen: Vec<u32> = room("the partitions of vectors", count * replicas)?;
+    let mut chosen: Vec<u32> = try_with_capacity("the partitions of vectors", count * replicas)?;
     chosen.resize(count * replicas, NONE);
     let part = count.div_ceil(work.threads.max(1)).max(1);
     let (done, failed) = (AtomicU64::new(0), Mutex::new(None::<IndexError>));
@@ -152,7 +152,7 @@ impl Chooser<'_> {
         let mut rows = RowReader::new(self.work.data.given(), READ_BYTES);
         for (at, chosen) in chosen.chunks_exact_mut(replicas).enumerate() {
             if at % often == 0 {
-                self.work.go_on()?;
+                self.work.check_cancelled()?;
                 self.work.progress.advance(done.fetch_add(often as u64, Ordering::Relaxed));
             }
             if !self.work.data.form().take(rows.row(first + at)?, &mut self.taken) {
@@ -240,14 +240,14 @@ impl Admitting<'_> {
 
 /// The vectors by partition.
 fn collect(chosen: &[u32], replicas: usize, counts: &[u64]) -> Result<Assigned, IndexError> {
-    let mut starts: Vec<u64> = room("where partitions begin", counts.len() + 1)?;
+    let mut starts: Vec<u64> = try_with_capacity("where partitions begin", counts.len() + 1)?;
     starts.push(0);
     let mut end = 0;
     for count in counts {
         end += count;
         starts.push(end);
     }
-    let mut members: Vec<u32> = zeros("the vectors of partitions", end as usize)?;
+    let mut members: Vec<u32> = try_zeros("the vectors of partitions", end as usize)?;
     let mut next = starts.clone();
     for (id, row) in chosen.chunks_exact(replicas).enumerate() {
         for partition in row.iter().filter(|partition| **partition != NONE) {

@@ -25,7 +25,7 @@ pub(super) fn divide(
     work.progress.stage("dividing large partitions", assigned.count() as u64);
     let mut pivots = Vec::with_capacity(meta.pivots.len());
     for (partition, pivot) in meta.pivots.iter().enumerate() {
-        work.go_on()?;
+        work.check_cancelled()?;
         work.progress.advance(partition as u64);
         let members = assigned.members(partition);
         if members.len() as f64 <= LARGE * average as f64 {

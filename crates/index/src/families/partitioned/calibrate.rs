@@ -87,7 +87,7 @@ impl Measuring {
         let index = SubIndex::read(&meta.bytes, meta.space.row_bytes()).map_err(IndexError::Internal)?;
         let (mut measurer, mut near) = (Measurer::new(), Vec::new());
         for query in 0..self.trial.queries.count() {
-            work.go_on()?;
+            work.check_cancelled()?;
             measurer.begin(work, self.trial.queries.row(query));
             meta::nearest(&index, &self.exact, &measurer.query, most, &mut measurer.walk, &mut near);
             for (rank, partition) in (0..).zip(&near) {
@@ -116,7 +116,7 @@ impl Measuring {
         let index = SubIndex::read(bytes, work.data.row_bytes()).map_err(IndexError::Internal)?;
         let neighbors = self.trial.wide;
         for (query, rank) in &self.asked[partition] {
-            work.go_on()?;
+            work.check_cancelled()?;
             measurer.begin(work, self.trial.queries.row(*query as usize));
             for (at, list) in LISTS.into_iter().enumerate() {
                 let Measurer { walk, query: bytes, found, .. } = measurer;

@@ -90,7 +90,7 @@ pub(crate) fn assign<'a>(
                 });
             }
         });
-        work.go_on()?;
+        work.check_cancelled()?;
         if let Some(error) = assigners.iter_mut().find_map(|assigner| assigner.failed.take()) {
             return Err(error.into());
         }
@@ -124,7 +124,7 @@ fn count_queries(
     let mut taken = vec![0; work.data.row_bytes()];
     for i in 0..count {
         if i % 256 == 0 {
-            work.go_on()?;
+            work.check_cancelled()?;
         }
         let query = (i as u64 * queries.count() as u64 / count as u64) as usize;
         // A query without a direction is near to nothing.

@@ -275,7 +275,7 @@ fn admit(
     progress.stage("admitting", leaves.count() as u64);
     let admitted = assigned.requests.admit(leaves, work.layout.list_limit, |lists| {
         progress.advance(lists);
-        work.go_on()
+        work.check_cancelled()
     })?;
     let (members, slots) = admitted.save(directory)?;
     let mut file = Appender::create(directory, FREQUENCIES_NAME)?;

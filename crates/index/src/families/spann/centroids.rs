@@ -1,10 +1,10 @@
 //! The centroids of posting lists in memory, and the graph that finds the nearest of them.
 
+use crate::allocate::try_with_capacity;
 use crate::error::{NoMemory, Unreadable};
 use crate::families::graph::walk::{Links, Walk};
 use crate::format::links;
 use crate::query::QueryStats;
-use crate::room::room;
 use bathyal_kernels::quantize::{CodeQuery, Codec};
 use bathyal_kernels::{Distance, Element, Metric, Neighbor, Rows, from_f32, squared_norm, to_f32};
 
@@ -57,7 +57,7 @@ impl CentroidLinks {
         if bytes.len() as u64 / 2 < u64::from(lists) {
             return Err(format!("{} bytes of links for {lists} lists", bytes.len()).into());
         }
-        let (mut starts, mut ids) = (room(LINKS, lists as usize + 1)?, Vec::<u32>::new());
+        let (mut starts, mut ids) = (try_with_capacity(LINKS, lists as usize + 1)?, Vec::<u32>::new());
         let (mut at, mut found) = (0_usize, Vec::new());
         for list in 0..lists {
             starts.push(u32::try_from(ids.len()).map_err(|_| "there are too many links")?);

@@ -104,7 +104,7 @@ impl CodedVectors {
         let mut reading = members.read(leaves)?;
         while let Some(list) = reading.next(&mut slots)? {
             if list % CHECK_EVERY == 0 {
-                work.go_on()?;
+                work.check_cancelled()?;
                 work.progress.advance(vectors + vectors * u64::from(list) / lists);
             }
             self.read(&slots, &mut codes)?;
@@ -129,7 +129,7 @@ fn entries(work: &Work<'_>, leaves: &Leaves, members: &Memberships) -> Result<Ve
     let mut reading = members.read(leaves)?;
     while let Some(list) = reading.next(&mut slots)? {
         if list % CHECK_EVERY == 0 {
-            work.go_on()?;
+            work.check_cancelled()?;
         }
         entries.push(ListEntry { stored: slots.len() as u32, ..ListEntry::default() });
     }
@@ -143,7 +143,7 @@ fn write_rows(work: &Work<'_>, leaves: &Leaves, file: &mut Blocks) -> Result<(),
     let often = (CHECK_BYTES / work.data.row_bytes()).max(1);
     for (slot, id) in ids.iter().enumerate() {
         if slot % often == 0 {
-            work.go_on()?;
+            work.check_cancelled()?;
             work.progress.advance(slot as u64);
         }
         file.append(rows.row(slot)?)?;

@@ -64,7 +64,7 @@ pub(crate) fn write(work: &Work<'_>, growth: &Growth<'_>) -> Result<Files, Index
         neighbors.sort_unstable();
         CentroidLinks::encode(&neighbors, &mut lists);
         if rows.len().max(lists.len()) >= WRITE_BYTES || list + 1 == count {
-            work.go_on()?;
+            work.check_cancelled()?;
             centroids.append(&rows)?;
             links.append(&lists)?;
             rows.clear();

@@ -7,6 +7,7 @@
 use super::centroids::centroid_element;
 use super::steps::Journal;
 use super::work::Work;
+use crate::allocate::try_with_capacity;
 use crate::error::IndexError;
 use crate::format::appender::{Appender, ReadBack, Written};
 use crate::partition::intake::Intake;
@@ -14,7 +15,6 @@ use crate::partition::journal::{MEANS_NAME, ORDER_NAME};
 use crate::partition::pieces::{Ordered, Piece, pieces};
 use crate::partition::space::Space;
 use crate::query::codes::plain_metric;
-use crate::room::room;
 use bathyal_kernels::{Element, Metric, from_f32};
 use bathyal_store::{Backing, Object, ObjectExt};
 use bathyal_vectors::{FileFormat, VectorFile, bin_header_bytes};
@@ -60,7 +60,7 @@ impl Leaves {
 
     /// The ids by slot.
     pub(crate) fn ids(&self) -> Result<Vec<u32>, IndexError> {
-        let mut ids = room("the ids of vectors", self.rows.count())?;
+        let mut ids = try_with_capacity("the ids of vectors", self.rows.count())?;
         self.each_id(|id| ids.push(id))?;
         Ok(ids)
     }
@@ -127,7 +127,7 @@ pub(crate) fn write(
     let mut bytes = Vec::with_capacity(WRITE_BYTES);
     let at_once = (WRITE_BYTES / work.data.row_bytes()).max(1);
     for placed in ordered.order.chunks(at_once) {
-        work.go_on()?;
+        work.check_cancelled()?;
         bytes.clear();
         placed.iter().for_each(|row| bytes.extend_from_slice(ordered.space.row(*row)));
         rows.append(&bytes)?;

@@ -5,6 +5,7 @@ use super::members::Memberships;
 use super::place::Leaves;
 use super::section::{CHECKSUMS_NAME, IDS_NAME, LISTS_NAME, POSTINGS_NAME};
 use super::work::Work;
+use crate::allocate::try_zeros;
 use crate::error::IndexError;
 use crate::format::appender::Appender;
 use crate::format::identity::Identity;
@@ -13,7 +14,6 @@ use crate::format::postings::{BLOCK_BYTES, ListEntry, PackedIds, PostingLayout, 
 use crate::format::runs::encode_section;
 use crate::partition::intake::Intake;
 use crate::partition::{CHECK_BYTES, READ_BYTES};
-use crate::room::zeros;
 use bathyal_vectors::RowReader;
 use std::ops::Range;
 
@@ -154,7 +154,7 @@ fn entries(
     let mut reading = members.read(leaves)?;
     while let Some(list) = reading.next(&mut slots)? {
         if list % CHECK_EVERY == 0 {
-            work.go_on()?;
+            work.check_cancelled()?;
         }
         let stored = match places {
             Places::Copies => slots.len() as u32,
@@ -207,7 +207,7 @@ impl Writer<'_> {
         let often = (CHECK_BYTES / data.given_row_bytes()).max(1);
         for id in 0..data.count() {
             if id % often == 0 {
-                self.work.go_on()?;
+                self.work.check_cancelled()?;
                 self.work.progress.advance(id as u64);
             }
             self.intake.take(rows.row(id)?, &mut taken);
@@ -250,7 +250,7 @@ impl Writer<'_> {
     /// Writes the ids by place, of grouped lists.
     fn ids(&self) -> Result<Option<FileEntry>, IndexError> {
         let Places::Owned { places, .. } = &self.places else { return Ok(None) };
-        let mut by_place: Vec<u32> = zeros("the ids of vectors", places.len())?;
+        let mut by_place: Vec<u32> = try_zeros("the ids of vectors", places.len())?;
         let mut next = places.iter();
         self.leaves.each_id(|id| {
             if let Some(place) = next.next() {
@@ -271,7 +271,7 @@ impl Writer<'_> {
         let mut reading = self.members.read(self.leaves)?;
         while let Some(list) = reading.next(&mut slots)? {
             if list % CHECK_EVERY == 0 {
-                self.work.go_on()?;
+                self.work.check_cancelled()?;
             }
             work(list, &slots)?;
         }

@@ -1,8 +1,8 @@
 //! Where the sub-index of each partition lies (docs/format/partitioned.md): what d-HNSW has at the beginning of its memory
 //! (section 3.2), and what every search keeps.
 
+use crate::allocate::try_with_capacity;
 use crate::error::Unreadable;
-use crate::room::room;
 use bathyal_tier::Span;
 
 /// Bytes of an entry: offset, bytes, vectors.
@@ -56,7 +56,7 @@ impl Table {
         if found.is_empty() || !rest.is_empty() {
             return Err(format!("{} bytes are no table", bytes.len()).into());
         }
-        let mut entries = room("the table of partitions", found.len())?;
+        let mut entries = try_with_capacity("the table of partitions", found.len())?;
         entries.extend(found.iter().map(Entry::decode));
         Ok(Table { entries })
     }

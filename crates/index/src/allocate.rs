@@ -6,7 +6,7 @@ use crate::error::NoMemory;
 ///
 /// # Errors
 /// [`NoMemory`].
-pub(crate) fn room<T>(what: &'static str, count: usize) -> Result<Vec<T>, NoMemory> {
+pub(crate) fn try_with_capacity<T>(what: &'static str, count: usize) -> Result<Vec<T>, NoMemory> {
     let mut values = Vec::new();
     match values.try_reserve_exact(count) {
         Ok(()) => Ok(values),
@@ -20,9 +20,9 @@ pub(crate) fn room<T>(what: &'static str, count: usize) -> Result<Vec<T>, NoMemo
 /// `count` zeros of `what`.
 ///
 /// # Errors
-/// As [`room`].
-pub(crate) fn zeros<T: Default + Clone>(what: &'static str, count: usize) -> Result<Vec<T>, NoMemory> {
-    let mut values = room(what, count)?;
+/// As [`try_with_capacity`].
+pub(crate) fn try_zeros<T: Default + Clone>(what: &'static str, count: usize) -> Result<Vec<T>, NoMemory> {
+    let mut values = try_with_capacity(what, count)?;
     values.resize(count, T::default());
     Ok(values)
 }
@@ -30,12 +30,12 @@ pub(crate) fn zeros<T: Default + Clone>(what: &'static str, count: usize) -> Res
 /// All that `values` gives, of which it knows how many there are.
 ///
 /// # Errors
-/// As [`room`].
-pub(crate) fn gathered<T>(
+/// As [`try_with_capacity`].
+pub(crate) fn try_collect<T>(
     what: &'static str,
     values: impl ExactSizeIterator<Item = T>,
 ) -> Result<Vec<T>, NoMemory> {
-    let mut held = room(what, values.len())?;
+    let mut held = try_with_capacity(what, values.len())?;
     held.extend(values);
     Ok(held)
 }
@@ -48,14 +48,14 @@ mod tests {
     #[test]
     fn what_no_machine_has_is_refused() {
         for count in [usize::MAX, isize::MAX as usize / 8, 1 << 58] {
-            let refused = zeros::<u64>("a test", count).unwrap_err();
+            let refused = try_zeros::<u64>("a test", count).unwrap_err();
             assert_eq!(refused.what, "a test");
-            let refused = gathered("a test", (0..count).map(|i| i as u64)).unwrap_err();
+            let refused = try_collect("a test", (0..count).map(|i| i as u64)).unwrap_err();
             let error = Unreadable::from(refused).at("table.bin", "a table");
             assert!(matches!(error, IndexError::NoMemory { what: "a test", .. }), "{error}");
         }
-        assert_eq!(zeros::<u32>("a test", 3).unwrap(), [0; 3]);
-        assert_eq!(gathered("a test", [1, 2].into_iter()).unwrap(), [1, 2]);
+        assert_eq!(try_zeros::<u32>("a test", 3).unwrap(), [0; 3]);
+        assert_eq!(try_collect("a test", [1, 2].into_iter()).unwrap(), [1, 2]);
     }
 
     #[test]
