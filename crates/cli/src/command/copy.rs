@@ -1,7 +1,7 @@
 //! `bathyal copy`.
 
 use bathyal_console::{Console, Failure, byte_size};
-use bathyal_index::{Copied, CopyOptions, copy};
+use bathyal_index::{CopyOptions, CopyReport, copy};
 use serde::Serialize;
 
 use crate::arguments::CopyArguments;
@@ -10,7 +10,7 @@ use crate::arguments::CopyArguments;
 struct CopyOutput {
     output: String,
     #[serde(flatten)]
-    copied: Copied,
+    copied: CopyReport,
 }
 
 pub(super) fn run(arguments: &CopyArguments, console: &Console) -> Result<(), Failure> {
@@ -24,7 +24,7 @@ pub(super) fn run(arguments: &CopyArguments, console: &Console) -> Result<(), Fa
     let copied = copy(index, output, &options, &progress)?;
     drop(progress);
     let answer = CopyOutput { output: output.display().to_string(), copied };
-    let Copied { vectors, index_bytes } = copied;
+    let CopyReport { vectors, index_bytes } = copied;
     let text = format!("{}: {vectors} vectors copied, {}", answer.output, byte_size::format(index_bytes));
     console.answer(&answer, &text)
 }

@@ -43,7 +43,7 @@ impl ExactScan {
         console: &Console,
     ) -> Result<ExactScan, Failure> {
         let data = console.open_vectors(data)?;
-        let (data, queries) = (index.as_held(&data), index.as_held(queries));
+        let (data, queries) = (index.in_own_element(&data), index.in_own_element(queries));
         if data.count() != index.len() {
             return Err(Failure::of(
                 Kind::InvalidArgument,

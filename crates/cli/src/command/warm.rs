@@ -1,7 +1,7 @@
 //! `bathyal warm`.
 
 use bathyal_console::{Console, Failure, byte_size};
-use bathyal_index::{FillOptions, Filled, fill};
+use bathyal_index::{FillOptions, FillReport, fill};
 use serde::Serialize;
 
 use crate::arguments::WarmArguments;
@@ -10,7 +10,7 @@ use crate::arguments::WarmArguments;
 struct WarmOutput {
     index: String,
     #[serde(flatten)]
-    filled: Filled,
+    filled: FillReport,
 }
 
 pub(super) fn run(arguments: &WarmArguments, console: &Console) -> Result<(), Failure> {
@@ -29,7 +29,7 @@ pub(super) fn run(arguments: &WarmArguments, console: &Console) -> Result<(), Fa
         return Err(Failure::usage(trouble.clone()));
     }
     let answer = WarmOutput { index: index.display().to_string(), filled };
-    let Filled { files, bytes, received_bytes, limited, cache, .. } = &answer.filled;
+    let FillReport { files, bytes, received_bytes, limited, cache, .. } = &answer.filled;
     let text = format!(
         "{}: {files} files, {}{}; {} came from the store; the cache on disk holds {} of at most {}",
         answer.index,

@@ -105,7 +105,7 @@ impl SegmentSearch<'_> {
 /// compares all its vectors. If a ratio is asked for and the segment has codes, it makes its largest effort.
 fn effort_in(index: &Index, effort: Effort) -> Effort {
     match effort {
-        supported if index.knows(supported) => supported,
+        supported if index.supports(supported) => supported,
         Effort::SearchList(_) => Effort::Recall(f32::MIN_POSITIVE),
         Effort::Recall(_) | Effort::Ratio(_) => Effort::Recall(1.0),
     }

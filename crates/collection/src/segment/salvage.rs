@@ -14,7 +14,7 @@ use crate::location::Part;
 use arrow_array::{RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow_select::take::take_record_batch;
 use bathyal_index::format::manifest::Manifest as IndexManifest;
-use bathyal_index::{IndexError, Salvaged, salvage_vectors};
+use bathyal_index::{IndexError, SalvageReport, salvage_vectors};
 use bathyal_store::{Generation, Object, StoreError};
 use bathyal_vectors::progress::Progress;
 use std::fs::File;
@@ -202,7 +202,7 @@ impl Segment {
     ) -> Result<FieldVectors, CollectionError> {
         let mut found = FieldVectors::new(self.rows(), self.schema.vectors[field].row_bytes())?;
         let salvaged = self.read_vectors(field, identity, progress, &mut found);
-        if let Some(Salvaged { lost_units, faults: first }) = faults.unless_lost(salvaged)? {
+        if let Some(SalvageReport { lost_units, faults: first }) = faults.unless_lost(salvaged)? {
             faults.count += lost_units - first.len() as u64;
             first.into_iter().for_each(|fault| faults.add(fault));
         }
@@ -215,7 +215,7 @@ impl Segment {
         identity: &str,
         progress: &dyn Progress,
         found: &mut FieldVectors,
-    ) -> Result<Salvaged, CollectionError> {
+    ) -> Result<SalvageReport, CollectionError> {
         let name = Part::Segment(self.entry.name.clone(), Some(field)).name();
         let generation = self.place.store().open(&name)?;
         let manifest = IndexManifest::load(&*generation)?;

@@ -1,39 +1,41 @@
-//! Which codes an index has when its caller did not say.
+//! The default codes of an index.
 
 use crate::error::IndexError;
 use crate::format::manifest::MAX_CODE_BYTES;
 use bathyal_kernels::Element;
 use bathyal_kernels::quantize::{CodeKind, Codec};
 
-/// Bytes of a code: 32 a vector fit a billion vectors into 32 GB (GustANN, section 4.5.1).
+/// The default bytes of a code: with 32 per vector, the codes of a billion vectors take 32 GB (GustANN,
+/// section 4.5.1).
 pub const DEFAULT_CODE_BYTES: u32 = 32;
-/// Bits of a vector for each bit of its code, where vectors are of bits: an eighth of the dimensions, as of other elements, would be
-/// as much as the vectors themselves. With half of that, a `cluster` index of MiniLM's signs reads 12.5 times a query instead of
-/// 7.9 at recall 0.97, and takes 1.9 times the data instead of 2.5.
+/// Bits of a vector for each bit of its code, for vectors of bits. The default of other elements, an eighth
+/// of a byte per dimension, would be as much as the vectors themselves. With half of that, a `cluster` index
+/// of MiniLM's signs takes 12.5 reads per query instead of 7.9 at recall 0.97, and 1.9 times the size of the
+/// data instead of 2.5.
 const BITS_A_CODE_BIT: usize = 2;
-/// Least bytes of such a code.
+/// The fewest bytes of such a code.
 const LEAST_CODE_BYTES: usize = 8;
 
-/// Bytes of a code of vectors of `element` where those of [`CodeChoice`] do not suit it. Longer vectors than axes are made for
-/// need a bit a dimension anyway.
+/// Returns the bytes of a code for vectors of `element` if the default of [`CodeChoice`] does not suit them.
+/// Vectors with too many dimensions for codes of axes need a bit per dimension anyway.
 pub(super) fn default_code_bytes(element: Element, dim: usize) -> Option<u32> {
     let suits = element == Element::B1 && dim <= Codec::MOST_AXES_DIM;
     suits.then(|| (dim / 8 / BITS_A_CODE_BIT).max(LEAST_CODE_BYTES) as u32)
 }
 
-/// The codes that a caller asks for.
+/// The caller's choice of codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CodeChoice {
-    /// Bytes a vector; `None` picks a size that suits the dimension.
+    /// Bytes per vector; `None` chooses by the dimensions.
     pub(crate) bytes: Option<u32>,
-    /// `None` picks the best by measurement (`docs/codes.md`).
+    /// The kind; `None` chooses the best by measurement (`docs/codes.md`).
     pub(crate) kind: Option<CodeKind>,
 }
 
-/// Bytes that a code of this kind takes at least.
+/// Returns the fewest bytes of a code of this kind.
 fn least_bytes(kind: CodeKind, dim: usize) -> u32 {
     match kind {
-        // So many bits a dimension, and the factors.
+        // `bits` per dimension, and the factors.
         CodeKind::RaBitQ { bits } => u32::from(bits) * dim.div_ceil(8) as u32 + 8,
         CodeKind::Axes => 8,
         _ => 1,
@@ -41,12 +43,12 @@ fn least_bytes(kind: CodeKind, dim: usize) -> u32 {
 }
 
 impl CodeChoice {
-    /// Whether the size is open, and the kind can have any.
+    /// Returns true if no size was chosen, and the kind supports any size.
     pub(crate) fn may_be_short(self) -> bool {
         self.bytes.is_none() && matches!(self.kind, None | Some(CodeKind::Axes))
     }
 
-    /// Refuses sizes that no code has.
+    /// Refuses sizes out of range.
     pub(crate) fn check(self) -> Result<(), IndexError> {
         if self.bytes.is_some_and(|bytes| bytes == 0 || bytes > MAX_CODE_BYTES) {
             return Err(IndexError::Parameter(format!("code_bytes must be between 1 and {MAX_CODE_BYTES}")));
@@ -54,26 +56,25 @@ impl CodeChoice {
         Ok(())
     }
 
-    /// Bytes of a code when the caller did not say: small vectors need no more than they have dimensions; long ones need
-    /// more to navigate well.
-    /// A kind that is named may have no shorter ones.
+    /// Returns the chosen bytes of a code, or the default: short vectors need at most one byte per dimension;
+    /// long vectors need more bytes to navigate well; and a chosen kind may have a minimum.
     pub(crate) fn bytes(self, dim: usize) -> u32 {
-        let usual = DEFAULT_CODE_BYTES.max(dim as u32 / 8).min(dim.max(8) as u32);
-        self.bytes.unwrap_or_else(|| usual.max(self.kind.map_or(1, |kind| least_bytes(kind, dim))))
+        let default = DEFAULT_CODE_BYTES.max(dim as u32 / 8).min(dim.max(8) as u32);
+        self.bytes.unwrap_or_else(|| default.max(self.kind.map_or(1, |kind| least_bytes(kind, dim))))
     }
 
-    /// Half the bytes that a code of `dim` dimensions has.
+    /// Returns half the bytes of a code for `dim` dimensions; `None` if the kind does not support that.
     pub(crate) fn halved(self, dim: usize) -> Option<u32> {
         let least = self.kind.map_or(1, |kind| least_bytes(kind, dim));
         Some(self.bytes(dim) / 2).filter(|half| *half >= least)
     }
 
-    /// The kind and the size of codes that are scanned in groups.
+    /// Returns the kind and the size of codes that are scanned in groups.
     pub(crate) fn of_groups(self, dim: usize) -> (CodeKind, usize) {
         let bytes = self.bytes(dim) as usize;
         let kind = self.kind.unwrap_or_else(|| match Codec::default_for(dim, bytes) {
-            // Tables of product codes do not fit registers. Residuals want fewer bytes than whole vectors, so the planes
-            // are ahead at any size.
+            // Tables of product codes do not fit in registers. Residuals need fewer bytes than whole vectors,
+            // so codes of planes are better at any size.
             CodeKind::Pq | CodeKind::Pq4 if dim <= Codec::MOST_AXES_DIM => CodeKind::Axes,
             CodeKind::Pq | CodeKind::Pq4 => CodeKind::RaBitQ { bits: 1 },
             kind => kind,
@@ -82,12 +83,13 @@ impl CodeChoice {
         (kind, if self.bytes.is_none() { bytes.max(least) } else { bytes })
     }
 
-    /// Most bytes of memory that training takes besides its sample and a copy of it.
+    /// Returns the most bytes of memory of training, besides its sample and a copy of it.
     pub(crate) fn training_bytes(self, dim: usize) -> u64 {
         Codec::training_bytes(self.of_groups(dim).0, dim)
     }
 
-    /// Most bytes of a trained codec while it encodes: its matrix as floats and as it is stored.
+    /// Returns the most bytes of a trained codec while it encodes: its matrix as floats and in its stored
+    /// form.
     pub(crate) fn codec_bytes(self, dim: usize) -> u64 {
         8 * if self.of_groups(dim).0 == CodeKind::Axes { (dim as u64).pow(2) } else { dim as u64 * 1024 }
     }
@@ -104,7 +106,7 @@ mod tests {
         let kinds = kinds.into_iter().chain((1..=8).map(|bits| CodeKind::RaBitQ { bits }));
         for kind in kinds {
             for dim in [1, 3, 7, 8, 9, 100, 128, 1000, 4096] {
-                // The axes of long vectors take long to find.
+                // Finding the axes of long vectors takes long.
                 if kind == CodeKind::Axes && dim > 128 {
                     continue;
                 }
@@ -114,7 +116,7 @@ mod tests {
                     let trained = Codec::train(kind, bytes, Metric::L2, &rows, dim, 1, 1);
                     assert!(trained.is_ok(), "{kind} of {dim}: {:?}", trained.err());
                 }
-                // What is advised where memory is short is possible, too.
+                // The size that is advised if memory is short is possible, too.
                 if let Some(half) = choice.halved(dim) {
                     let trained = Codec::train(kind, half as usize, Metric::L2, &rows, dim, 1, 1);
                     assert!(trained.is_ok(), "{kind} of {dim}, {half} bytes: {:?}", trained.err());

@@ -1,5 +1,6 @@
-//! What a build has finished, so that a killed one continues: what the journals of all families have in common. A
-//! journal is a small file that is replaced after each step.
+//! The journal of a build: the record of its finished stages, from which a killed build continues. This is
+//! the shared part of the journals of all families. A journal is a small file that is replaced after each
+//! stage.
 
 use crate::build::options::BuildOptions;
 use crate::error::IndexError;
@@ -12,52 +13,53 @@ use bathyal_vectors::{RowReader, VectorFile};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The journal, which is never published.
+/// The file name of the journal, which is never published.
 pub(crate) const JOURNAL_NAME: &str = "journal.json";
-/// A journal is a few kilobytes.
+/// The most bytes of a journal that is read. Usual ones have a few kilobytes.
 const LARGEST_JOURNAL: u64 = 16 << 20;
-/// Rows of the data that a fingerprint looks at.
-const ROWS_LOOKED_AT: usize = 256;
+/// Rows of the data that a fingerprint covers.
+const FINGERPRINT_ROWS: usize = 256;
 
-/// Replaces the journal in `directory`. What it names was synced before.
+/// Replaces the journal in `directory`. The files that it names were synced before.
 pub(crate) fn write(directory: &dyn Draft, journal: &impl Serialize) -> Result<(), IndexError> {
     let json = serde_json::to_vec(journal).map_err(|e| IndexError::Internal(e.to_string()))?;
     Ok(directory.replace(JOURNAL_NAME, &seal::sealed(json))?)
 }
 
-/// The bytes of the journal in `directory`, if it holds one.
+/// Returns the bytes of the journal in `directory`, if there is one.
 pub(crate) fn read(directory: &dyn Generation) -> Option<Vec<u8>> {
     let object = directory.get(JOURNAL_NAME).ok()?;
     if object.len() > LARGEST_JOURNAL { None } else { directory.read(JOURNAL_NAME).ok() }
 }
 
-/// Reads what [`write`] wrote.
+/// Parses a journal that [`write`] wrote.
 ///
 /// # Errors
-/// A sentence when it is damaged.
+/// A sentence if the journal is damaged.
 pub(crate) fn parse<J: DeserializeOwned>(bytes: &[u8]) -> Result<J, String> {
     serde_json::from_slice(seal::unsealed(bytes)?).map_err(|e| e.to_string())
 }
 
-/// A sentence unless something holds.
+/// Returns the sentence `what` as an error unless `holds` is true.
 pub(crate) fn require(holds: bool, what: &str) -> Result<(), String> {
     if holds { Ok(()) } else { Err(what.to_string()) }
 }
 
-/// Whether the file `name` in `directory` is as long as it was written, or longer.
+/// Returns true if the file `name` in `directory` is at least as long as the bytes written to it.
 pub(crate) fn holds(directory: &dyn Generation, name: &str, written: &Written) -> bool {
     written.bytes == 0 || directory.len_of(name).is_some_and(|len| len >= written.bytes)
 }
 
-/// What a build is made from: the data, everything that its result follows from, and the version `steps` of what a family
-/// writes on the way. `None` for vectors in memory, which nobody can recognise, and for those that cannot be read.
+/// Returns the fingerprint of a build: the data, everything else that determines its result, and the version
+/// `steps` of the family's intermediate files. `None` for vectors in memory, which cannot be recognised, and
+/// for those that cannot be read.
 pub(crate) fn fingerprint(
     data: &Source<'_>,
     options: &BuildOptions,
     identity: Identity,
     steps: u32,
 ) -> Option<String> {
-    // The identity knows the metric, the seed and the family's options.
+    // The identity covers the metric, the seed and the family's options.
     Some(format!(
         "{}, steps {steps} of {}; {}; {:?} bytes, {} threads, {} queries",
         options.family.family(),
@@ -69,10 +71,11 @@ pub(crate) fn fingerprint(
     ))
 }
 
-/// The data and the queries (file, length, time of change, and a sample of the rows), and the identity of the index.
+/// Describes the data and the queries (file, length, modification time, and a sample of the rows), and the
+/// identity of the index.
 fn source(data: &VectorFile, options: &BuildOptions, identity: Identity) -> Option<String> {
     let of_file = |file: &VectorFile| {
-        let rows = file.count().min(ROWS_LOOKED_AT);
+        let rows = file.count().min(FINGERPRINT_ROWS);
         let mut reader = RowReader::new(file, 0);
         let sample = (0..rows).try_fold(0, |crc, i| {
             let row = reader.row((i as u64 * file.count() as u64 / rows as u64) as usize);

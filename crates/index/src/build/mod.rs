@@ -1,4 +1,5 @@
-//! Building an index of any family: what is checked before, what all builds share, and what they report.
+//! Building an index of any family: the checks before a build, the shared parts of all builds, and their
+//! reports.
 
 pub mod codes;
 pub(crate) mod journal;
@@ -24,25 +25,26 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::time::Instant;
 
-/// Vectors that are stored again as bytes become halves where exact search of the bytes finds less than this share of the nearest.
-/// One vector that is far longer than all others would else leave next to nothing of these, and nobody would see it happen.
+/// Vectors that are stored again as i8 are stored as f16 instead if exact search of the i8 values finds less
+/// than this share of the nearest. Otherwise a single vector that is far longer than all others could reduce
+/// the others to a few values, without a message.
 const LEAST_BYTES_RECALL: f32 = 0.8;
 
-/// Bytes that a build will take at its peak: within the budget of `options` if that is possible at all, else the least
-/// that would do.
+/// Returns the bytes of memory of a build at its peak: within the budget of `options` if that is possible,
+/// otherwise the least that would be enough.
 pub fn planned_memory(data: &VectorFile, options: &BuildOptions) -> u64 {
     let own = without_card(options);
     own.family.builder().planned_memory(&planned_source(data, &own), &own) + beside_card(options)
 }
 
-/// Bytes that are kept here for a graphics card: blocks of vectors on their way, and what came back of them. What its driver keeps is
-/// not counted.
+/// Returns the bytes of host memory for a graphics card: blocks of vectors and results in transfer. The
+/// memory of its driver is not counted.
 fn beside_card(options: &BuildOptions) -> u64 {
     const CARD_BYTES: u64 = 80 << 20;
     if options.card.is_some() { CARD_BYTES } else { 0 }
 }
 
-/// The options with what is left of the budget for the family.
+/// Returns the options with the budget that remains for the family.
 fn without_card(options: &BuildOptions) -> BuildOptions {
     let memory_bytes = options.memory_bytes.map(|given| given.saturating_sub(beside_card(options)));
     BuildOptions { memory_bytes, ..options.clone() }
@@ -50,12 +52,12 @@ fn without_card(options: &BuildOptions) -> BuildOptions {
 
 /// Builds an index over `data` at `target`.
 ///
-/// Nothing appears at `target` before the index is complete, and what stands there stays until then; on any error, and on
-/// cancellation, what was written is removed. A build of the same that was killed is continued.
+/// The index appears at `target` when it is complete; an old index at `target` stays until then. On an error
+/// or a cancellation, the written files are removed. A killed build of the same index is continued.
 ///
 /// # Errors
-/// [`IndexError`]: bad parameters, vectors that are not finite, all-zero vectors under cosine, too small a memory
-/// budget (with the number needed), an existing target, a full disk, cancellation.
+/// [`IndexError`]: bad parameters, vectors that are not finite, all-zero vectors under cosine, too small a
+/// memory budget (with the number needed), an existing target, a full disk, cancellation.
 pub fn build(
     data: &VectorFile,
     target: &Path,
@@ -70,7 +72,7 @@ pub fn build(
     build_in(data, holding.store(), &holding.name, &options, progress)
 }
 
-/// The same, as `name` in any store, which knows by itself what it stripes.
+/// Builds an index over `data` as `name` in any store. The store stripes files as it is configured.
 ///
 /// # Errors
 /// As [`build`]; [`IndexError::Parameter`] for [`BuildOptions::stripe`].
@@ -84,7 +86,7 @@ pub fn build_in(
     build_over(data, None, store, name, options, progress)
 }
 
-/// The same over vectors that have other `ids` than their places, of a family that knows of these.
+/// Builds an index over vectors whose ids may differ from their places, in a family that supports that.
 pub(crate) fn build_over(
     data: &VectorFile,
     ids: Option<&IdRuns>,
@@ -94,10 +96,10 @@ pub(crate) fn build_over(
     progress: &dyn Progress,
 ) -> Result<BuildReport, IndexError> {
     if options.stripe.is_some() {
-        let what = "a stripe is given to the store that a build is told to write into (LocalStore::striped)";
+        let what = "pass the stripe to the store (LocalStore::striped), not to `build_in`";
         return Err(IndexError::Parameter(what.into()));
     }
-    let options = &*suited(data, options);
+    let options = &*with_default_codes(data, options);
     let builder = options.family.builder();
     builder.check()?;
     if !(1..=MOST_CALIBRATION_QUERIES).contains(&options.calibration_queries) {
@@ -105,7 +107,7 @@ pub(crate) fn build_over(
         return Err(IndexError::Parameter(format!("{given} queries of a calibration: 1 to {most}")));
     }
     if options.card.is_some() && !builder.calibrates() && options.store_as.is_none() {
-        let what = "a graphics card has nothing to do for an index that is not calibrated: leave --device out, or build with codes \
+        let what = "a graphics card has nothing to do for an index that is not calibrated: leave out --device, or build with codes \
                     (--code-bytes)";
         return Err(IndexError::Parameter(what.into()));
     }
@@ -130,23 +132,30 @@ pub(crate) fn build_over(
     };
     let source = source(data, options, largest, progress)?.with_ids(ids);
     let target = Target { store, name, replace };
-    let own = without_card(options);
-    let of_family = planned - beside_card(options);
-    let job = Job { data: &source, target: &target, options: &own, identity, planned: of_family, progress };
+    let family_options = without_card(options);
+    let job = Job {
+        data: &source,
+        target: &target,
+        options: &family_options,
+        identity,
+        planned: planned - beside_card(options),
+        progress,
+    };
     Ok(BuildReport { planned_memory_bytes: planned, ..builder.build(job)? })
 }
 
-/// The options with the codes that suit the element of the vectors, where the caller did not say how long they are.
-fn suited<'a>(data: &VectorFile, options: &'a BuildOptions) -> Cow<'a, BuildOptions> {
+/// Returns the options with the default code size for the element of the vectors, unless the caller has
+/// chosen a size.
+fn with_default_codes<'a>(data: &VectorFile, options: &'a BuildOptions) -> Cow<'a, BuildOptions> {
     let bytes = codes::default_code_bytes(data.element(), data.dim());
     let family = bytes.and_then(|bytes| options.family.builder().with_default_code_bytes(bytes));
     family.map_or(Cow::Borrowed(options), |family| Cow::Owned(BuildOptions { family, ..options.clone() }))
 }
 
-/// The vectors in the form that the index will have, without its scale: all that memory follows from.
+/// Returns the vectors in the stored form of the index, without its scale, for planning memory.
 fn planned_source<'a>(data: &'a VectorFile, options: &BuildOptions) -> Source<'a> {
     let form = match options.store_as {
-        // Bytes that would lose too much become halves.
+        // Vectors that would lose too much as i8 are stored as f16.
         Some(StoreAs::I8) if options.stored_before.is_some() => {
             Form::smaller(StoreAs::F16, options.metric, 1.0, None)
         }
@@ -156,7 +165,7 @@ fn planned_source<'a>(data: &'a VectorFile, options: &BuildOptions) -> Source<'a
     Source::new(data, form, None)
 }
 
-/// The vectors in the form that the index will have, and what that loses.
+/// Returns the vectors in the stored form of the index, with its measured loss.
 fn source<'a>(
     data: &'a VectorFile,
     options: &BuildOptions,
@@ -177,18 +186,19 @@ fn source<'a>(
     let (mut form, mut loss) = measured(store_as)?;
     let too_much = |measured: &MeasuredLoss| measured.loss.recall < LEAST_BYTES_RECALL;
     if before.is_some() && store_as == StoreAs::I8 && loss.as_ref().is_some_and(too_much) {
-        let (halves, of_halves) = measured(StoreAs::F16)?;
+        let (f16_form, f16_loss) = measured(StoreAs::F16)?;
         let recall = |measured: &Option<MeasuredLoss>| measured.as_ref().map_or(0.0, |one| one.loss.recall);
-        if recall(&of_halves) > recall(&loss) {
-            (form, loss) = (halves, of_halves);
+        if recall(&f16_loss) > recall(&loss) {
+            (form, loss) = (f16_form, f16_loss);
         }
     }
     Ok(Source::new(data, form, loss))
 }
 
-/// The least budget from `planned` bytes on within which a build keeps: a larger budget may be planned for in another way.
+/// Returns the least budget from `planned` bytes on that a build does not exceed. The plan for a larger
+/// budget may differ.
 fn enough_memory(data: &VectorFile, options: &BuildOptions, planned: u64) -> u64 {
-    /// Budgets that are tried at most.
+    /// The most budgets that are tried.
     const MOST_TRIES: usize = 64;
     let mut budget = planned;
     for _ in 0..MOST_TRIES {
@@ -201,7 +211,8 @@ fn enough_memory(data: &VectorFile, options: &BuildOptions, planned: u64) -> u64
     budget
 }
 
-/// What to do where a build takes `planned` bytes and may not: only what makes this very build take less.
+/// Returns the advice for a build whose `planned` bytes exceed the budget. It contains only changes that
+/// reduce the memory of this build.
 fn memory_advice(data: &VectorFile, options: &BuildOptions, planned: u64) -> String {
     let takes_less = |changed: &BuildOptions| {
         changed.family.builder().check().is_ok() && planned_memory(data, changed) < planned
@@ -219,15 +230,16 @@ fn memory_advice(data: &VectorFile, options: &BuildOptions, planned: u64) -> Str
         .join(", or ")
 }
 
-/// Checks every vector, and gives the index an identity that follows from all that shapes it; with the largest value.
+/// Checks every vector. Returns the identity of the index, derived from everything that determines its
+/// content, and the largest value.
 fn identity(
     data: &VectorFile,
     options: &BuildOptions,
     progress: &dyn Progress,
 ) -> Result<(Identity, Option<LargestValue>), IndexError> {
-    // Named one by one, so that a new option is thought about. The memory shapes what is placed together, which families
-    // add; threads, what is replaced, where files lie and who
-    // does the work shape nothing.
+    // The fields are named one by one, so that a new option has to be added here. The memory determines which
+    // vectors are placed together; families add that themselves. Threads, replacement, location and device do
+    // not change the content.
     let BuildOptions {
         metric,
         family,
@@ -265,14 +277,14 @@ fn identity(
     let fewer = *calibration_queries < MOST_CALIBRATION_QUERIES;
     let stored = store_as.map(|store_as| format!("stored as {store_as}"));
     let before = stored_before.map(|before| format!("stored before, {before:?}"));
-    let further = stored
+    let additions = stored
         .into_iter()
         .chain(before)
         .chain(fewer.then(|| format!("{calibration_queries} queries measured")));
-    Ok((further.fold(identity, |identity, words| identity.and(&words)), of_data.largest))
+    Ok((additions.fold(identity, |identity, text| identity.and(&text)), of_data.largest))
 }
 
-/// The manifest of an index of which the family has not said anything yet.
+/// Returns the manifest of an index without the parts that its family adds.
 pub(crate) fn least_manifest(data: &Source<'_>, options: &BuildOptions, identity: Identity) -> Manifest {
     let stored = data.form().entry(data.loss().map(|measured| measured.loss));
     Manifest {
@@ -320,12 +332,12 @@ impl BuildReport {
     }
 }
 
-/// How long each stage of a build took.
+/// The times of the stages of a build.
 pub(crate) struct Stages {
     started: Instant,
     last: Instant,
     seconds: Vec<(String, f64)>,
-    /// Seconds that an earlier process worked on the same index.
+    /// Seconds that an earlier, killed process has worked on the same index.
     before: f64,
 }
 
@@ -346,7 +358,7 @@ impl Stages {
     pub(crate) fn end(&mut self, name: &str) {
         let now = Instant::now();
         let seconds = (now - self.last).as_secs_f64();
-        // A stage that comes once a part is one stage in the report.
+        // A stage that runs once for each part of the data is one stage in the report.
         match self.seconds.iter_mut().find(|stage| stage.0 == name) {
             Some(stage) => stage.1 += seconds,
             None => self.seconds.push((name.into(), seconds)),

@@ -1,4 +1,4 @@
-//! What every build is told, whatever its family, and what it reports.
+//! The options and the report of a build of any family.
 
 use super::plan::FamilyPlan;
 use crate::error::IndexError;
@@ -20,50 +20,55 @@ use std::fmt::Debug;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Any fixed number will do; a fixed one makes builds repeatable.
+/// The default seed. Any fixed number makes builds repeatable.
 pub const DEFAULT_SEED: u64 = 0xba74_17a1;
 
-/// Most queries of a calibration, which it has unless told otherwise.
+/// The most queries of a calibration, and the default.
 pub const MOST_CALIBRATION_QUERIES: usize = 1000;
 
-/// How to build an index.
+/// Options of a build.
 #[derive(Debug, Clone)]
 pub struct BuildOptions {
-    /// What "near" means.
+    /// The metric.
     pub metric: Metric,
-    /// Which family, and what only it is told.
+    /// The family with its own options.
     pub family: FamilyOptions,
     /// Threads; 0 means all cores.
     pub threads: usize,
-    /// Seed of everything random. One seed gives the same index bit for bit; a graph needs one thread, too.
+    /// The seed of all random choices. The same seed builds the same index, bit for bit; for a graph only
+    /// with one thread.
     pub seed: u64,
     /// Memory that the build may take, in bytes. `None` means no limit.
     pub memory_bytes: Option<u64>,
-    /// Whether to replace an index that is already there.
+    /// True to replace an existing index.
     pub overwrite: bool,
-    /// As what vectors of f32 are stored; `None` stores vectors as they are given. Queries stay f32, and so do distances
-    /// theirs; what is lost is measured by the vectors as given, and said.
+    /// The stored form of vectors of f32; `None` stores vectors as they are given. Queries stay f32, and
+    /// distances are in the units of the given vectors. The loss is measured by the given vectors and
+    /// reported.
     pub store_as: Option<StoreAs>,
-    /// Of vectors that an index or a segment has stored as `store_as` before, or will store again: with what scale and error. Their
-    /// scale is then one of those that are nested, and they become halves where bytes would lose more than a fifth of the
-    /// neighbours. `None` of all others, whose scale fits them best.
+    /// The scale and the error of vectors that were stored as `store_as` before, or will be stored again, as
+    /// in compactions. Their scale is then one of a nested series, and they are stored as f16 if i8 would
+    /// lose more than a fifth of the neighbours. `None` for all other vectors, whose scale is the one that
+    /// fits best.
     pub stored_before: Option<StoredBefore>,
-    /// Queries like those to come, for the calibration; `None` holds out vectors of the data.
+    /// Queries for the calibration that resemble later ones; `None` holds out vectors of the data.
     pub calibration: Option<VectorFile>,
-    /// Queries of the calibration at most, 1 to [`MOST_CALIBRATION_QUERIES`]: the time that it takes rises with them. Recall@10 of a
-    /// thousand has a standard error of about 0.2 percentage points, and of a quarter of them twice that.
+    /// The most queries of the calibration, 1 to [`MOST_CALIBRATION_QUERIES`]. Its time grows with them.
+    /// Recall@10 over a thousand queries has a standard error of about 0.2 percentage points, and over a
+    /// quarter of them twice that.
     pub calibration_queries: usize,
-    /// The disks that the files which searches read are striped over; `None` keeps all files in the index's folder.
+    /// The disks over which the files that searches read are striped; `None` keeps all files in the index's
+    /// folder.
     pub stripe: Option<StripeOptions>,
-    /// How a store far away is reached, where the index is written to one.
+    /// Options of a remote store, if the index is written to one.
     pub store: StoreOptions,
-    /// A graphics card that takes a part of the work. The index is the same, bit for bit, unless a budget divides the data in other
-    /// parts, from which what is kept for the card is taken; a graph is another one, which answers as well. `None` leaves all to this
-    /// processor.
+    /// A graphics card that does a part of the work. The index is the same, bit for bit, with two exceptions:
+    /// the host memory for the card reduces a budget, which may divide the data into other parts; and a graph
+    /// differs, with equally good answers. `None` uses only the processor.
     pub card: Option<Arc<dyn Card>>,
 }
 
-/// Over which disks an index is striped.
+/// The disks over which an index is striped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StripeOptions {
     /// A folder on each disk, 2 to 64 of them.
@@ -73,20 +78,20 @@ pub struct StripeOptions {
 }
 
 impl StripeOptions {
-    /// Over these folders, in units of [`DEFAULT_STRIPE_BYTES`].
+    /// Returns a stripe over these folders, in units of [`DEFAULT_STRIPE_BYTES`].
     pub fn over(folders: impl IntoIterator<Item = impl Into<PathBuf>>) -> StripeOptions {
         let folders = folders.into_iter().map(Into::into).collect();
         StripeOptions { folders, stripe_bytes: DEFAULT_STRIPE_BYTES }
     }
 
-    /// How `files` are striped.
+    /// Returns the striping of `files`.
     pub(crate) fn striping(&self, files: &[&str]) -> Result<Striping, IndexError> {
         Ok(Striping::new(&self.folders, self.stripe_bytes, files)?)
     }
 }
 
 impl BuildOptions {
-    /// The defaults with the options of a family.
+    /// Returns the default options of a build, with the options of a family.
     pub fn of(family: impl Into<FamilyOptions>) -> BuildOptions {
         BuildOptions {
             metric: Metric::L2,
@@ -105,7 +110,7 @@ impl BuildOptions {
         }
     }
 
-    /// Threads to use.
+    /// Returns the number of threads to use.
     pub(crate) fn thread_count(&self) -> usize {
         match self.threads {
             0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
@@ -114,43 +119,43 @@ impl BuildOptions {
     }
 }
 
-/// The options of one family: what builds its indexes.
+/// The options of one family, which build its indexes.
 pub(crate) trait Builder: Debug + Send + Sync {
-    /// The family's name.
+    /// Returns the family's name.
     fn family(&self) -> &'static str;
 
-    /// The files that searches may read from a tier: what a striped index has on several disks.
+    /// Returns the files that searches may read from a tier: those that a striped index has on several disks.
     fn striped(&self) -> &'static [&'static str];
 
-    /// Refuses numbers that make no sense, whatever the data.
+    /// Refuses options that are invalid for any data.
     fn check(&self) -> Result<(), IndexError>;
 
-    /// Whether its indexes are calibrated, which a graphics card helps with: it finds the true neighbours.
+    /// Returns true if its indexes are calibrated. A graphics card finds the true neighbours for that.
     fn calibrates(&self) -> bool;
 
-    /// Bytes that a build will take at its peak: within the budget of `options` if that is possible at all, else the least
-    /// that would do.
+    /// Returns the bytes of memory of a build at its peak: within the budget of `options` if that is
+    /// possible, otherwise the least that would be enough.
     fn planned_memory(&self, data: &Source<'_>, options: &BuildOptions) -> u64;
 
-    /// What a build would make, and in which stages.
+    /// Returns the files and the stages of a build.
     ///
     /// # Errors
-    /// [`IndexError::Parameter`]: options that make no index of these vectors.
+    /// [`IndexError::Parameter`]: options with which no index of these vectors can be built.
     fn plan(&self, data: &Source<'_>, options: &BuildOptions) -> Result<FamilyPlan, IndexError>;
 
-    /// What may take less memory, in words and as options that have it halved or doubled: what a refusal advises, if it does
-    /// take less for the data at hand.
+    /// Returns changes that may reduce the memory of a build: advice in words, and the options with a number
+    /// halved or doubled. An error contains those that reduce it for the data.
     fn leaner(&self, dim: usize) -> Vec<(&'static str, FamilyOptions)>;
 
-    /// The same with codes of so many bytes; `None` where the caller has said how many, where there are no codes, and where
-    /// those would not suit.
+    /// Returns the options with codes of `bytes` bytes; `None` if the caller has chosen a size, if there are
+    /// no codes, or if these would not be suitable.
     fn with_default_code_bytes(&self, bytes: u32) -> Option<FamilyOptions>;
 
-    /// Builds an index over `data`, which was checked, at `target`; `planned` bytes are what it will take.
+    /// Builds the index of `job`, whose data is checked.
     fn build(&self, job: Job<'_>) -> Result<BuildReport, IndexError>;
 }
 
-/// What an index will be called, and where.
+/// The store and the name of the index to build.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target<'a> {
     pub(crate) store: &'a dyn Store,
@@ -158,20 +163,20 @@ pub(crate) struct Target<'a> {
     pub(crate) replace: Replace,
 }
 
-/// What a builder works on.
+/// The input of a builder.
 #[derive(Clone, Copy)]
 pub(crate) struct Job<'a> {
     pub(crate) data: &'a Source<'a>,
     pub(crate) target: &'a Target<'a>,
     pub(crate) options: &'a BuildOptions,
-    /// What the checksums of the index begin with.
+    /// The identity of the index, with which its checksums begin.
     pub(crate) identity: Identity,
-    /// Bytes that the build will take.
+    /// Bytes of memory that the build will take.
     pub(crate) planned: u64,
     pub(crate) progress: &'a dyn Progress,
 }
 
-/// Which family to build, with its options; made from a family's own struct, or by name by
+/// A family with its options, created from a family's own struct, or by name by
 /// [`families::options`](crate::families::options).
 #[derive(Debug, Clone)]
 pub struct FamilyOptions(Arc<dyn Builder>);
@@ -181,7 +186,7 @@ impl FamilyOptions {
         FamilyOptions(Arc::new(builder))
     }
 
-    /// The family's name.
+    /// Returns the family's name.
     pub fn family(&self) -> &'static str {
         self.0.family()
     }
@@ -191,24 +196,25 @@ impl FamilyOptions {
     }
 }
 
-/// An option of a family, for people and for command lines.
+/// The documentation of an option of a family, for people and for command lines.
 #[derive(Debug, Clone, Copy)]
 pub struct OptionDoc {
-    /// Its name: of the field of the family's struct, of the Python argument, and (with dashes) of the command line.
+    /// Its name: that of the field of the family's struct, of the Python argument, and (with dashes) of the
+    /// command line.
     pub name: &'static str,
-    /// What stands for its value in a help text.
+    /// The placeholder of its value in a help text.
     pub value: &'static str,
-    /// What it does, in a line, its default with it.
+    /// Its description in one line, with its default.
     pub help: &'static str,
 }
 
-/// Options that were given by name, their values as JSON: numbers, or text.
+/// Options by name, with values as JSON: numbers, or text.
 pub type GivenOptions = BTreeMap<String, Value>;
 
-/// Reads the options of a family into its struct, those that were not given as they are by default.
+/// Reads the options of a family into its struct. Options that are not given have their defaults.
 ///
 /// # Errors
-/// [`IndexError::Parameter`] that names the option, what was given and what was expected.
+/// [`IndexError::Parameter`] with the option, the given value and the expected one.
 pub(crate) fn typed<O: DeserializeOwned>(given: &GivenOptions) -> Result<O, IndexError> {
     let read = |given: GivenOptions| serde_json::from_value::<O>(Value::Object(given.into_iter().collect()));
     for (name, value) in given {
@@ -218,7 +224,7 @@ pub(crate) fn typed<O: DeserializeOwned>(given: &GivenOptions) -> Result<O, Inde
     read(given.clone()).map_err(|error| IndexError::Parameter(error.to_string()))
 }
 
-/// Reads a value by its `FromStr`; for fields of options.
+/// Deserializes a field of options by its `FromStr`.
 pub(crate) fn from_text<'de, T, D>(deserializer: D) -> Result<T, D::Error>
 where
     T: std::str::FromStr<Err: std::fmt::Display>,
@@ -228,7 +234,7 @@ where
     text.parse().map_err(serde::de::Error::custom)
 }
 
-/// The same of a field that need not be there.
+/// Deserializes an optional field of options by its `FromStr`.
 pub(crate) fn some_from_text<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     T: std::str::FromStr<Err: std::fmt::Display>,
@@ -237,10 +243,10 @@ where
     from_text(deserializer).map(Some)
 }
 
-/// What only a family has to say of a build: keys of the report, and values.
+/// The part of a build's report that is specific to the family: keys and values.
 pub(crate) type Details = BTreeMap<&'static str, Value>;
 
-/// What a build came to.
+/// The report of a build.
 #[derive(Debug, Clone, Serialize)]
 pub struct BuildReport {
     /// The index family.
@@ -257,26 +263,27 @@ pub struct BuildReport {
     pub vectors: u64,
     /// Dimensions.
     pub dim: u32,
-    /// Element name of the vectors as they were given.
+    /// Element name of the given vectors.
     pub element: String,
-    /// How the vectors are stored and what that loses, where not as they were given.
+    /// The stored form of the vectors and its loss, if it differs from that of the given vectors.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stored: Option<StoredEntry>,
     /// Metric name.
     pub metric: String,
-    /// What only this family has to say: kind and bytes of codes, degrees. `remarks`, if it is there, is a list of sentences.
+    /// The part of the report that is specific to the family, such as kind and bytes of codes, or degrees.
+    /// `remarks`, if it is there, is a list of sentences.
     #[serde(flatten)]
     pub details: BTreeMap<&'static str, Value>,
     /// Threads used.
     pub threads: usize,
-    /// Bytes that the build was computed to need at its peak.
+    /// Bytes of memory at the peak of the build, computed before it began.
     pub planned_memory_bytes: u64,
     /// Seconds of each stage.
     pub stage_seconds: Vec<(String, f64)>,
 }
 
 impl BuildReport {
-    /// What the family has to say to whoever built it, a sentence each.
+    /// Returns the remarks of the family for the user, one sentence each.
     pub fn remarks(&self) -> impl Iterator<Item = &str> {
         self.details.get("remarks").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
     }

@@ -1,15 +1,15 @@
-//! What a build would take and make, without building: memory, stages, and the files with their sizes.
+//! The plan of a build, computed without building: memory, stages, and the files with their sizes.
 
 use super::codes::CodeChoice;
 use super::options::{BuildOptions, Details};
-use super::{check_data, memory_advice, planned_memory, planned_source, suited};
+use super::{check_data, memory_advice, planned_memory, planned_source, with_default_codes};
 use crate::error::IndexError;
 use bathyal_kernels::quantize::{CodeKind, Codec};
 use bathyal_vectors::VectorFile;
 use serde::Serialize;
 use std::ops::RangeInclusive;
 
-/// What a build would take and make.
+/// The plan of a build.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BuildPlan {
     /// The index family.
@@ -18,44 +18,45 @@ pub struct BuildPlan {
     pub vectors: u64,
     /// Dimensions.
     pub dim: u32,
-    /// Element name of the vectors as they are given.
+    /// Element name of the given vectors.
     pub element: &'static str,
-    /// Element name of the vectors as they would be stored.
+    /// Element name of the stored vectors.
     pub stored_element: &'static str,
     /// Metric name.
     pub metric: &'static str,
-    /// Threads that would be used.
+    /// Threads to use.
     pub threads: usize,
-    /// Seed of everything random.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// The options of the family, with what stands for those that were left open.
+    /// The options of the family, with their defaults.
     pub parameters: Details,
-    /// The memory that the build would take.
+    /// The memory of the build.
     pub memory: MemoryPlan,
-    /// The stages in turn, as progress will name them.
+    /// The stages in their order, with the names that progress reports.
     pub stages: Vec<PlannedStage>,
     /// The files of the index, without its manifest, which takes some kilobytes.
     pub files: Vec<PlannedFile>,
     /// Bytes of the vectors alone.
     pub data_bytes: u64,
-    /// Bytes of all files together, at least.
+    /// The fewest bytes of all files together.
     pub least_index_bytes: u64,
-    /// Bytes of all files together, at most: more than at least where they follow from the vectors themselves.
+    /// The most bytes of all files together. They differ from the fewest if they depend on the vectors
+    /// themselves.
     pub most_index_bytes: u64,
 }
 
-/// The memory that a build would take.
+/// The memory of a build.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MemoryPlan {
-    /// Bytes at the peak: what a build reports as `planned_memory_bytes`.
+    /// Bytes at the peak: those that a build reports as `planned_memory_bytes`.
     pub planned_bytes: u64,
-    /// Bytes that were allowed; `None` means no limit.
+    /// The budget in bytes; `None` means no limit.
     pub allowed_bytes: Option<u64>,
-    /// Whether the build would be begun.
+    /// True if the build fits in the budget. Otherwise it is refused.
     pub fits: bool,
-    /// What would help, in words, where it does not fit.
+    /// Advice in words, if it does not fit.
     pub advice: Option<String>,
-    /// Vectors that are held at once; fewer than all where the budget divides the set.
+    /// Vectors in memory at once; fewer than all if the budget divides the data into parts.
     pub vectors_at_once: u64,
 }
 
@@ -64,11 +65,11 @@ pub struct MemoryPlan {
 pub struct PlannedStage {
     /// Its name.
     pub name: &'static str,
-    /// Its share of the time of all stages, about; `None` where nobody has measured that.
+    /// About its share of the time of all stages; `None` if that was not measured.
     pub share: Option<f64>,
 }
 
-/// What every build begins with; it reads the data once.
+/// The first stage of every build, which reads the data once.
 const CHECKING: PlannedStage = PlannedStage { name: "checking vectors", share: None };
 
 /// A file of the index.
@@ -76,42 +77,44 @@ const CHECKING: PlannedStage = PlannedStage { name: "checking vectors", share: N
 pub struct PlannedFile {
     /// Its name.
     pub name: &'static str,
-    /// Its bytes, at least.
+    /// Its fewest bytes.
     pub least_bytes: u64,
-    /// Its bytes, at most.
+    /// Its most bytes.
     pub most_bytes: u64,
 }
 
-/// What a family says of a build.
+/// The part of a plan by the family.
 pub(crate) struct FamilyPlan {
-    /// Its options, with what stands for those that were left open.
+    /// Its options, with their defaults.
     pub(crate) parameters: Details,
-    /// Most vectors that are held at once.
+    /// The most vectors in memory at once.
     pub(crate) rows: usize,
-    /// The stages in turn, with the seconds that they take on one machine.
+    /// The stages in their order, with the seconds that they take on one machine.
     pub(crate) stages: Vec<(&'static str, Option<f64>)>,
     pub(crate) files: Vec<PlannedFile>,
 }
 
 impl PlannedFile {
-    /// A file whose length follows from what is given.
+    /// Returns a file with a known length.
     pub(crate) fn exactly(name: &'static str, bytes: u64) -> PlannedFile {
         PlannedFile { name, least_bytes: bytes, most_bytes: bytes }
     }
 
-    /// A file whose length follows from the vectors, within bounds.
+    /// Returns a file whose length depends on the vectors, within bounds.
     pub(crate) fn within(name: &'static str, bytes: RangeInclusive<u64>) -> PlannedFile {
         PlannedFile { name, least_bytes: *bytes.start(), most_bytes: *bytes.end() }
     }
 }
 
-/// Says what [`build`](super::build) of `data` would take and make. Only the header of the data is looked at, so that the plan of
-/// a billion vectors is there at once; what is wrong with single vectors, or with the place of the index, only the build finds.
+/// Returns the plan of [`build`](super::build) for `data`. Only the header of the data is read, so that the
+/// plan for a billion vectors takes no longer than for a few. Errors in single vectors, or at the target, are
+/// found by the build only.
 ///
 /// # Errors
-/// [`IndexError::Parameter`]: options that make no index of these vectors. Too small a budget is no error but a part of the plan.
+/// [`IndexError::Parameter`]: options with which no index of these vectors can be built. Too small a budget
+/// is not an error but a part of the plan.
 pub fn plan_build(data: &VectorFile, options: &BuildOptions) -> Result<BuildPlan, IndexError> {
-    let options = &*suited(data, options);
+    let options = &*with_default_codes(data, options);
     let builder = options.family.builder();
     builder.check()?;
     check_data(data, options)?;
@@ -158,28 +161,28 @@ pub(crate) struct PlannedCodes {
 }
 
 impl PlannedCodes {
-    /// Codes that are scored one by one.
+    /// Returns codes that are scored one by one.
     pub(crate) fn lone(choice: CodeChoice, dim: usize) -> PlannedCodes {
         let bytes = choice.bytes(dim);
         let kind = choice.kind.unwrap_or_else(|| Codec::default_for(dim, bytes as usize));
         PlannedCodes { kind, bytes: u64::from(bytes), dim: dim as u64 }
     }
 
-    /// Codes that are scanned in groups.
+    /// Returns codes that are scanned in groups.
     pub(crate) fn grouped(choice: CodeChoice, dim: usize) -> PlannedCodes {
         let (kind, bytes) = choice.of_groups(dim);
         PlannedCodes { kind, bytes: bytes as u64, dim: dim as u64 }
     }
 
-    /// What the plan says of them.
+    /// Returns their parameters for the plan.
     pub(crate) fn parameters(self) -> [(&'static str, serde_json::Value); 2] {
         [("code_kind", self.kind.to_string().into()), ("code_bytes", (*self.code_bytes().end()).into())]
     }
 
-    /// Bytes of a code: fewer than asked for where the kind cannot use them all.
+    /// Returns the bytes of a code: fewer than asked for if the kind cannot use them all.
     pub(crate) fn code_bytes(self) -> RangeInclusive<u64> {
         let PlannedCodes { kind, bytes, dim } = self;
-        // No code of bit planes is shorter; before the planes are two factors of 2 or 4 bytes each.
+        // A code of bit planes has at least 8 bytes. Before the planes are two factors of 2 or 4 bytes each.
         let planes = |planes: u64| (planes + 4).max(8)..=(planes + 8).max(8);
         match kind {
             CodeKind::Pq => bytes.min(dim)..=bytes.min(dim),
@@ -192,30 +195,31 @@ impl PlannedCodes {
                 let all = planes(8 * dim.div_ceil(8));
                 bytes.min(*all.start()).max(8)..=bytes.min(*all.end()).max(8)
             }
-            // Of a kind that came later it is only known that it takes what it is given.
+            // Of kinds added later, only the bound by the given bytes is known.
             _ => 1..=bytes.max(8),
         }
     }
 
-    /// Bytes of so many codes.
+    /// Returns the bytes of so many codes.
     pub(crate) fn file_bytes(self, codes: RangeInclusive<u64>) -> RangeInclusive<u64> {
         let code = self.code_bytes();
         codes.start() * code.start()..=codes.end() * code.end()
     }
 
-    /// Bytes of the codec.
+    /// Returns the bytes of the codec.
     pub(crate) fn codec_bytes(self) -> RangeInclusive<u64> {
         const HEAD_BYTES: u64 = 24;
         let PlannedCodes { kind, bytes, dim } = self;
-        // Of planes: bits of groups of 8 dimensions, the mean, steps and errors, and the rotation.
+        // Codecs of planes contain the bits of groups of 8 dimensions, the mean, steps and errors, and the
+        // rotation.
         let planes = |groups: u64| HEAD_BYTES + 16 + groups + 4 * dim + 2 * 4 * 8 * groups;
         let groups = dim.div_ceil(8);
         match kind {
             CodeKind::Pq => HEAD_BYTES + 4 * 256 * dim..=HEAD_BYTES + 4 * 256 * dim,
             CodeKind::Pq4 => HEAD_BYTES + 4 * 16 * dim..=HEAD_BYTES + 4 * 16 * dim,
-            // Signs of a fast rotation.
+            // These have the signs of a fast rotation.
             CodeKind::RaBitQ { .. } => planes(groups)..=planes(groups) + 8 * dim + 64,
-            // A dense rotation to the axes that are kept, in bytes or in floats.
+            // These have a dense rotation to the axes that are kept, in bytes or in floats.
             CodeKind::Axes => {
                 let least = bytes.saturating_sub(8).div_ceil(8).clamp(1, groups);
                 let most = bytes.clamp(1, groups);

@@ -1,4 +1,4 @@
-//! Where an index is built, and how it gets its name: what the builds of all families have in common.
+//! The beginning and the publication of a build, for all families.
 
 use super::Stages;
 use super::options::{BuildReport, Details, Target};
@@ -9,28 +9,28 @@ use bathyal_vectors::progress::Progress;
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// What a build says of itself as it publishes, for one that comes after it if it is killed meanwhile.
+/// The record of a build that is being published, for a later process if this one is killed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Note {
-    /// What was built from and how; empty if nobody can recognise that.
+    /// The fingerprint of the build; empty if the data cannot be recognised.
     pub(crate) fingerprint: String,
     /// Links of a graph.
     pub(crate) links: u64,
 }
 
-/// What a build begins with.
+/// The state with which a build begins.
 pub(crate) enum Start<J> {
-    /// Nothing.
+    /// Nothing is finished.
     Anew,
-    /// What an earlier process has finished.
+    /// An earlier process has finished the stages in this journal.
     After(J),
-    /// All of it: only the name is missing.
+    /// All stages are finished; only the publication is missing.
     Finished(Box<Manifest>, Note),
 }
 
 impl Target<'_> {
-    /// Begins a build, or goes on with one of the same fingerprint that was killed: from what `journal` finds in its draft,
-    /// or from where it was published.
+    /// Begins a build, or continues a killed one with the same fingerprint: from the journal that `journal`
+    /// finds in its draft, or from its publication.
     pub(crate) fn start<J>(
         &self,
         fingerprint: Option<&str>,
@@ -51,7 +51,7 @@ impl Target<'_> {
     }
 }
 
-/// Gives a finished build its name, once all of it is where it is published from.
+/// Publishes a finished build, after uploading its files if the store needs that.
 pub(crate) fn publish(
     draft: Box<dyn Draft>,
     manifest: &Manifest,
@@ -63,13 +63,14 @@ pub(crate) fn publish(
     let files = manifest.files.iter().map(|file| file.name.as_str());
     let names: Vec<&str> = files.chain([MANIFEST_NAME]).collect();
     let note = serde_json::to_string(note).map_err(|e| IndexError::Internal(e.to_string()))?;
-    let uploaded = attend(progress, "uploading", |attend| draft.upload(&names, &note, attend));
-    let draft = kept(draft, uploaded.map_err(IndexError::from))?;
-    draft.publish(&names, &note).map_err(|error| going_on(error.into()))
+    let uploaded = report_stage(progress, "uploading", |report| draft.upload(&names, &note, report));
+    let draft = keep_draft(draft, uploaded.map_err(IndexError::from))?;
+    draft.publish(&names, &note).map_err(|error| with_resume_advice(error.into()))
 }
 
-/// The draft, if `result` is none of an error; where a store that is elsewhere failed it is left for whoever goes on with it.
-pub(crate) fn kept(
+/// Returns the draft if `result` is no error. After an error of a remote store, the draft is kept, so that a
+/// later build can continue it.
+pub(crate) fn keep_draft(
     draft: Box<dyn Draft>,
     result: Result<(), IndexError>,
 ) -> Result<Box<dyn Draft>, IndexError> {
@@ -77,24 +78,25 @@ pub(crate) fn kept(
         Ok(()) => Ok(draft),
         Err(IndexError::Store(error)) if error.is_remote() => {
             draft.leave()?;
-            Err(going_on(error.into()))
+            Err(with_resume_advice(error.into()))
         }
         Err(error) => Err(error),
     }
 }
 
-/// An error of a store that is elsewhere, with what is left to do.
-fn going_on(error: IndexError) -> IndexError {
+/// Adds to an error of a store how to continue.
+fn with_resume_advice(error: IndexError) -> IndexError {
     match error {
         IndexError::Store(error) => {
-            error.with_advice("; what was done so far is kept, and the same command goes on with it").into()
+            error.with_advice("; the work so far is kept, and the same command continues it").into()
         }
         other => other,
     }
 }
 
-/// Shows long work of a store as the stage `name`, which begins with the first byte that there is to move.
-pub(crate) fn attend(
+/// Reports long work of a store to `progress` as the stage `name`, which begins with the first byte to
+/// transfer.
+pub(crate) fn report_stage(
     progress: &dyn Progress,
     name: &str,
     work: impl FnOnce(&ProgressFn<'_>) -> Result<(), StoreError>,
@@ -109,7 +111,7 @@ pub(crate) fn attend(
     })
 }
 
-/// Gives a build its name that an earlier process has finished.
+/// Publishes a build that an earlier process has finished.
 pub(crate) fn publish_finished(
     draft: Box<dyn Draft>,
     manifest: &Manifest,

@@ -1,7 +1,7 @@
-//! Points of families whose effort is the length of a list of candidates.
+//! Calibration points of families whose effort is the length of the candidate list.
 
 use super::Point;
-use super::solve::{Place, Question};
+use super::solve::{CurvePoint, Question};
 use serde::{Deserialize, Serialize};
 
 /// The recall at one size of the candidate list.
@@ -32,7 +32,7 @@ impl Point for ListPoint {
 }
 
 impl Question<'_, ListPoint> {
-    /// The length at which the recall is reached, before it is stretched for k; `None` where it is not.
+    /// Returns the length that reaches the recall, before it is scaled to k; `None` if none does.
     pub(crate) fn list(&self) -> Option<f64> {
         let points = self.curve.points.iter().map(|point| Length {
             search_list: f64::from(point.search_list),
@@ -42,19 +42,19 @@ impl Question<'_, ListPoint> {
     }
 }
 
-/// A size of the candidate list, between two that were measured as a rule.
+/// A length of the candidate list, measured or interpolated.
 #[derive(Debug, Clone, Copy)]
 struct Length {
     search_list: f64,
     recall: f64,
 }
 
-impl Place for Length {
-    fn reached(&self) -> f64 {
+impl CurvePoint for Length {
+    fn value(&self) -> f64 {
         self.recall
     }
 
-    /// Recall rises with the logarithm of the list.
+    /// Interpolates by the logarithm of the list, with which recall rises.
     fn between(&self, above: &Length, share: f64) -> Length {
         let (low, high) = (self.search_list.ln(), above.search_list.ln());
         let search_list = (low + share * (high - low)).exp();

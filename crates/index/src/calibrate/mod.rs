@@ -1,8 +1,9 @@
-//! From a recall to an effort: what was measured when an index was built, and how an effort is read off it.
+//! Calibration: the measurement during the build of the recall at several efforts, and the choice of the
+//! effort for a recall.
 //!
-//! Every family measures points of its own shape ([`Point`]); they are kept in curves by k ([`Calibration`]), and one
-//! solver finds the cheapest effort that reaches a recall (`solve`). The queries of a measurement, and what should be
-//! found for them, are a `trial`.
+//! Every family measures points of its own type ([`Point`]). They are stored in curves by k
+//! ([`Calibration`]), and one solver finds the cheapest effort that reaches a recall (`solve`). The queries
+//! of a calibration with their true neighbours are a `trial`.
 
 pub mod list;
 pub mod probed;
@@ -14,21 +15,21 @@ use reach::Reach;
 use serde::{Deserialize, Serialize};
 use std::fmt::Debug;
 
-/// Most of any kind of effort that a point may name: that of any search.
+/// The largest effort of a point, which is also that of any search.
 const MOST_EFFORT: u32 = 1 << 20;
 
-/// What was measured at one effort.
+/// The measurement at one effort.
 pub trait Point: Copy + Debug + PartialEq {
-    /// Mean recall@k.
+    /// Returns the mean recall@k.
     fn recall(&self) -> f32;
 
-    /// By which points of a curve rise: no two have the same.
+    /// Returns the key by which the points of a curve ascend. No two points have the same.
     fn rank(&self) -> (u32, u32, f32);
 
-    /// The largest whole number in it that stands for an effort.
+    /// Returns the largest whole number of its effort.
     fn largest(&self) -> u32;
 
-    /// Refuses other numbers that cannot have been measured of an index of so many groups or lists.
+    /// Refuses other numbers that are impossible for an index with `probes` groups or lists.
     ///
     /// # Errors
     /// A sentence.
@@ -40,21 +41,22 @@ pub trait Point: Copy + Debug + PartialEq {
 pub struct Curve<P> {
     /// Number of neighbours asked for.
     pub k: u32,
-    /// Points by rising [`Point::rank`].
+    /// The points in ascending order of [`Point::rank`].
     pub points: Vec<P>,
 }
 
-/// What was measured when the index was built.
+/// The calibration of an index.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Calibration<P> {
     /// Number of queries measured.
     pub queries: u32,
-    /// Where they came from: "held-out vectors", "vectors of the data" or "given queries".
+    /// Their source: "held-out vectors", "vectors of the data" or "given queries".
     pub source: String,
-    /// Curves by rising k; none where there were too few vectors to measure anything.
+    /// The curves in ascending order of k; empty if there were too few vectors to measure.
     pub curves: Vec<Curve<P>>,
-    /// How far these queries are from their neighbours, by rising k; none under the inner product, whose distances grow with
-    /// the queries, and of an index that was built before this was measured.
+    /// The distances of these queries to their neighbours, in ascending order of k; empty under the inner
+    /// product, whose distances grow with the queries, and in an index that was built before they were
+    /// measured.
     #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
     pub reach: Vec<Reach>,
 }
@@ -66,7 +68,8 @@ impl<P> Default for Calibration<P> {
 }
 
 impl<P: Point> Calibration<P> {
-    /// The ends of each curve, for people: k, and the points of least and of most recall.
+    /// Returns the ends of each curve for a description: k, and the points with the least and the most
+    /// recall.
     pub(crate) fn ends(&self) -> Vec<(u32, P, P)> {
         let by_recall = |a: &&P, b: &&P| a.recall().total_cmp(&b.recall());
         let ends = |curve: &Curve<P>| {
@@ -79,8 +82,8 @@ impl<P: Point> Calibration<P> {
 }
 
 impl<P: Point> Curve<P> {
-    /// Drops points whose recall is below that of less effort of the same `series`: noise of the measurement, which no search
-    /// would choose.
+    /// Drops points whose recall is below that of a smaller effort of the same `series`. Such points are
+    /// noise, and no search would choose them.
     pub(crate) fn keep_rising<K: PartialEq>(&mut self, series: impl Fn(&P) -> K) {
         let mut most: Vec<(K, f32)> = Vec::new();
         self.points.retain(|point| {
@@ -96,22 +99,23 @@ impl<P: Point> Curve<P> {
     }
 }
 
-/// What the points of an index can be.
+/// The limits of the points of an index.
 pub(crate) struct Limits<S> {
     /// Number of vectors.
     pub(crate) vectors: u64,
-    /// Groups or lists that there are; 0 of a graph.
+    /// Number of groups or lists; 0 for a graph.
     pub(crate) probes: u32,
-    /// What points have in common that differ in one number only, by which recall then rises; `None` where that is not known,
-    /// as of graphs of version 1, which were measured with noise and not smoothed.
+    /// Returns the key of a point's series. The points of a series differ in one number only, with which
+    /// recall rises. `None` if recall may fall, as in graphs of version 1, whose noisy measurements were not
+    /// smoothed.
     pub(crate) series: Option<S>,
 }
 
-/// Refuses a calibration that no build can have measured: numbers that a measurement does not have, not only those that
-/// cannot be computed with.
+/// Refuses a calibration that cannot be the result of a build, including numbers that could be used but
+/// cannot have been measured.
 ///
 /// # Errors
-/// A sentence that says which point could not be.
+/// A sentence with the impossible point.
 pub(crate) fn check<P: Point, K: PartialEq, S: Fn(&P) -> K>(
     calibration: &Calibration<P>,
     limits: &Limits<S>,
@@ -124,13 +128,13 @@ pub(crate) fn check<P: Point, K: PartialEq, S: Fn(&P) -> K>(
     check_curves(curves, limits)
 }
 
-/// The same of some curves.
+/// Refuses curves that cannot have been measured.
 pub(crate) fn check_curves<P: Point, K: PartialEq, S: Fn(&P) -> K>(
     curves: &[Curve<P>],
     limits: &Limits<S>,
 ) -> Result<(), String> {
     if !curves.is_sorted_by(|a, b| a.k < b.k) {
-        return Err("the calibration curves are not by rising k".into());
+        return Err("the calibration curves are not in ascending order of k".into());
     }
     for curve in curves {
         check_curve(curve, limits).map_err(|reason| format!("the calibration of k {}: {reason}", curve.k))?;
@@ -156,7 +160,7 @@ fn check_curve<P: Point, K: PartialEq, S: Fn(&P) -> K>(
         point.check(limits.probes)?;
     }
     if !curve.points.is_sorted_by(|a, b| a.rank() < b.rank()) {
-        return Err("its points are not by rising effort".into());
+        return Err("its points are not in ascending order of effort".into());
     }
     match &limits.series {
         Some(series) => check_rising(&curve.points, series),
@@ -164,7 +168,7 @@ fn check_curve<P: Point, K: PartialEq, S: Fn(&P) -> K>(
     }
 }
 
-/// More of the same effort never finds less.
+/// Refuses points whose recall is below that of a smaller effort in the same series.
 fn check_rising<P: Point, K: PartialEq>(points: &[P], series: &impl Fn(&P) -> K) -> Result<(), String> {
     for (at, point) in points.iter().enumerate() {
         let less = points[..at].iter().rev().find(|less| series(less) == series(point));

@@ -1,25 +1,27 @@
-//! Points of families whose effort is two numbers: what is scanned by codes (probes), and the candidates among it that are read.
+//! Calibration points of families whose effort is two numbers: the probes that are scanned by codes, and the
+//! candidates among them that are read.
 //!
-//! Many probes and few candidates where a candidate is a read, the other way round in memory: the tier's prices decide.
+//! If each candidate is a read from a device, many probes and few candidates are cheapest; in memory, it is
+//! the other way round. The tier's prices decide.
 
-use super::solve::{Place, Question, Solved, Target, mix};
+use super::solve::{CurvePoint, Question, Solved, Target, mix};
 use super::{Calibration, Curve, Point};
 use crate::query::Effort;
 use serde::{Deserialize, Serialize};
 
-/// Numbers of probes that are tried between two that were measured.
+/// The steps into which the interval between two measured numbers of probes is divided.
 const BETWEEN: u32 = 4;
 
-/// The recall of so many probes and candidates.
+/// The recall at a number of probes and candidates.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ProbedPoint {
-    /// Groups scanned; of hash tables the blocks of each.
+    /// Groups scanned, or blocks of each hash table.
     pub probes: u32,
     /// Candidates, each of which is read.
     pub search_list: u32,
-    /// Mean recall@k with these.
+    /// Mean recall@k.
     pub recall: f32,
-    /// Mean overall ratio@k with these, at least 1; `None` where it was not measured.
+    /// Mean overall ratio@k, at least 1; `None` if it was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ratio: Option<f32>,
 }
@@ -49,7 +51,7 @@ impl Point for ProbedPoint {
 }
 
 impl Calibration<ProbedPoint> {
-    /// The ends of each curve, for people; `probed` is what a probe looks at.
+    /// Describes the ends of each curve; `probed` is the plural of what a probe reads, such as "groups".
     pub(crate) fn lines(&self, probed: &str) -> Vec<String> {
         let line = |(k, least, most): (u32, ProbedPoint, ProbedPoint)| {
             let ratio = |point: ProbedPoint| {
@@ -73,42 +75,43 @@ impl Calibration<ProbedPoint> {
     }
 }
 
-/// An effort between measured ones.
+/// An effort, measured or interpolated.
 #[derive(Debug, Clone, Copy)]
-struct At {
+struct ProbedEffort {
     probes: f64,
     search_list: f64,
-    /// The recall, or one over the overall ratio: either rises with the effort, up to 1.
-    reached: f64,
+    /// The recall, or the reciprocal of the overall ratio: both rise with the effort, up to 1.
+    value: f64,
 }
 
-impl At {
-    /// A measured effort; `None` if that which is to be reached was not measured of it.
-    fn of(point: &ProbedPoint, target: Target) -> Option<At> {
-        let reached = match target {
+impl ProbedEffort {
+    /// Returns a measured effort; `None` if the target was not measured at it.
+    fn measured(point: &ProbedPoint, target: Target) -> Option<ProbedEffort> {
+        let value = match target {
             Target::Recall(_) => f64::from(point.recall),
             Target::Ratio(_) => 1.0 / f64::from(point.ratio?),
         };
-        Some(At { probes: f64::from(point.probes), search_list: f64::from(point.search_list), reached })
+        let (probes, search_list) = (f64::from(point.probes), f64::from(point.search_list));
+        Some(ProbedEffort { probes, search_list, value })
     }
 }
 
-impl Place for At {
-    fn reached(&self) -> f64 {
-        self.reached
+impl CurvePoint for ProbedEffort {
+    fn value(&self) -> f64 {
+        self.value
     }
 
-    fn between(&self, above: &At, share: f64) -> At {
-        At {
+    fn between(&self, above: &ProbedEffort, share: f64) -> ProbedEffort {
+        ProbedEffort {
             probes: above.probes,
             search_list: mix(self.search_list, above.search_list, share),
-            reached: mix(self.reached, above.reached, share),
+            value: mix(self.value, above.value, share),
         }
     }
 }
 
-/// The cheapest candidate list and number of probes that reach `target`, by the `price` of so many probes and candidates; `None`
-/// where that was not measured.
+/// Returns the cheapest candidate list and number of probes that reach `target`, by the `price` of probes and
+/// candidates; `None` if the target was not measured.
 pub(crate) fn effort(
     curves: &[Curve<ProbedPoint>],
     k: usize,
@@ -121,53 +124,56 @@ pub(crate) fn effort(
     };
     let question = Question::new(curves, k, wanted)?;
     let measured = question.curve.points.chunk_by(|a, b| a.probes == b.probes);
-    let measured = measured.map(|points| points.iter().filter_map(|point| At::of(point, target)).collect());
-    let measured: Vec<Vec<At>> = measured.filter(|points: &Vec<At>| !points.is_empty()).collect();
-    let most = measured.iter().flatten().copied().max_by(|a, b| a.reached.total_cmp(&b.reached))?;
-    let mut series: Vec<Vec<At>> = Vec::new();
+    let measured = measured
+        .map(|points| points.iter().filter_map(|point| ProbedEffort::measured(point, target)).collect());
+    let measured: Vec<Vec<ProbedEffort>> =
+        measured.filter(|points: &Vec<ProbedEffort>| !points.is_empty()).collect();
+    let most = measured.iter().flatten().copied().max_by(|a, b| a.value.total_cmp(&b.value))?;
+    let mut series: Vec<Vec<ProbedEffort>> = Vec::new();
     for (at, points) in measured.iter().enumerate() {
         series.push(points.clone());
-        // Probes that were not measured.
+        // Series at numbers of probes between two measured ones.
         if let Some(fewer) = at.checked_sub(1).map(|at| &measured[at]) {
             let shares = (1..BETWEEN).map(|step| f64::from(step) / f64::from(BETWEEN));
             series.extend(shares.map(|share| series_between(fewer, points, share)));
         }
     }
-    let (at, reached) = match question.cheapest(series, |at| price(at.probes, at.search_list)) {
-        Some(at) => (at, true),
+    let cheapest = question.cheapest(series, |effort| price(effort.probes, effort.search_list));
+    let (chosen, reached) = match cheapest {
+        Some(effort) => (effort, true),
         None => (most, false),
     };
     let effort = Effort {
-        search_list: question.stretched(at.search_list),
-        probes: question.stretched(at.probes),
+        search_list: question.stretched(chosen.search_list),
+        probes: question.stretched(chosen.probes),
         prune: 0.0,
     };
     Some(Solved { effort, reached })
 }
 
-/// Points of a number of probes between those of `fewer` and of `more`. What is reached rises ever less with the
-/// logarithm of the probes, so the mean is no more than it will be.
-fn series_between(fewer: &[At], more: &[At], share: f64) -> Vec<At> {
+/// Returns points at a number of probes between those of `fewer` and of `more`. The recall is a concave
+/// function of the logarithm of the probes, so that linear interpolation does not overestimate it.
+fn series_between(fewer: &[ProbedEffort], more: &[ProbedEffort], share: f64) -> Vec<ProbedEffort> {
     let least = fewer[0].probes;
     let probes = least * (more[0].probes / least).powf(share);
-    let mean = |point: &At| At {
+    let interpolated = |point: &ProbedEffort| ProbedEffort {
         probes,
         search_list: point.search_list,
-        reached: mix(reached_at(fewer, point.search_list), point.reached, share),
+        value: mix(value_at(fewer, point.search_list), point.value, share),
     };
-    more.iter().map(mean).collect()
+    more.iter().map(interpolated).collect()
 }
 
-/// What a list reaches by `points`, which end where it no longer rises.
-fn reached_at(points: &[At], list: f64) -> f64 {
+/// Returns the value at a candidate list of `list`. Beyond the last of `points`, the value no longer rises.
+fn value_at(points: &[ProbedEffort], list: f64) -> f64 {
     let above = points.partition_point(|point| point.search_list < list);
     match (above.checked_sub(1).map(|below| points[below]), points.get(above)) {
-        (_, Some(point)) if point.search_list == list => point.reached,
+        (_, Some(point)) if point.search_list == list => point.value,
         (Some(below), Some(above)) => {
             let share = (list - below.search_list) / (above.search_list - below.search_list);
-            mix(below.reached, above.reached, share)
+            mix(below.value, above.value, share)
         }
-        (Some(below), None) => below.reached,
+        (Some(below), None) => below.value,
         (None, _) => 0.0,
     }
 }
@@ -183,7 +189,7 @@ mod tests {
             gains in prop::collection::vec((0.0..0.2_f32, 0.0..0.1_f32), 4..20), wanted in 0.1..0.9_f32,
             probe in 0.01..10.0_f64, candidate in 0.01..10.0_f64,
         ) {
-            // Four lists for each number of probes; recall rises with either.
+            // Each number of probes has four lists. Recall rises with both.
             let mut points = Vec::new();
             let mut base = 0.1_f32;
             let ratio = |recall: f32| Some(recall.recip());
@@ -199,7 +205,7 @@ mod tests {
             let curves = [Curve { k: 10, points }];
             let price = |probes: f64, candidates: f64| probe * probes + candidate * candidates;
             let found = effort(&curves, 10, Target::Recall(wanted), price).expect("a calibration");
-            // A ratio is solved for as a recall is.
+            // The effort for a ratio is found as that for a recall.
             let by_ratio = effort(&curves, 10, Target::Ratio(wanted.recip()), price).expect("a calibration");
             let total = |solved: &Solved| price(solved.effort.probes as f64, solved.effort.search_list as f64);
             let apart = (total(&found) - total(&by_ratio)).abs();

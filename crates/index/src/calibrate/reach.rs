@@ -1,35 +1,39 @@
-//! How far queries are from their neighbours, so that those unlike the queries of a calibration can be told.
+//! The distances of queries to their neighbours, by which queries are detected that differ from those of the
+//! calibration.
 //!
-//! A calibration promises a recall to queries such as it measured. Others may need far more effort: random directions among
-//! word vectors find 0.63 of their neighbours where 0.90 was asked for. They also lie farther from what they find than almost
-//! all queries that were measured, which is seen for nothing once they are answered. Figures: `docs/decisions/calibration.md`.
+//! A calibration holds for queries like the measured ones. Others may need far more effort: random directions
+//! among word vectors find 0.63 of their neighbours at the effort for 0.90. They are also farther from the
+//! vectors that they find than almost all measured queries, which can be checked at no cost once they are
+//! answered. Figures: `docs/decisions/calibration.md`.
 
 use serde::{Deserialize, Serialize};
 
-/// Share of the measured queries that are as near to their neighbours as is usual.
+/// The share of the measured queries whose distance counts as usual.
 const USUAL_SHARE: f64 = 0.98;
-/// Of fewer measured queries it is chance how far the farthest are.
+/// The fewest measured queries: with fewer, the distance of the farthest is due to chance.
 const LEAST_MEASURED: usize = 200;
-/// Fewer queries are told apart one by one.
+/// In batches of fewer queries, each query is compared with the largest measured distance.
 const LEAST_BATCH: usize = 20;
-/// A batch is unlike the measured queries if more than one in so many are farther away than usual (one in 50 is expected),
+/// A batch differs from the measured queries if more than this fraction (1/10) are farther away than usual.
+/// One in 50 is expected.
 const UNLIKE_SHARE: usize = 10;
-/// and more than so many: of 20 as many are by chance in one batch of 10,000.
+/// A batch differs only if more than this number of queries are farther away. In one of 10,000 batches of 20
+/// queries, as many are by chance.
 const BY_CHANCE: usize = 4;
 
 /// Distances of measured queries to their true neighbour number `k`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Reach {
-    /// Counted from 1.
+    /// The number of the neighbour, counted from 1.
     pub k: u32,
-    /// That of 98% of the queries at most.
+    /// The largest distance of the nearest 98% of the queries.
     pub usual: f32,
-    /// That of all.
+    /// The largest distance of all queries.
     pub most: f32,
 }
 
 impl Reach {
-    /// Of the `distances` of all queries; `None` where too few have so many neighbours.
+    /// Summarizes the `distances` of all queries; returns `None` if too few queries have so many neighbours.
     pub(crate) fn of(k: u32, distances: impl Iterator<Item = f32>) -> Option<Reach> {
         let mut distances: Vec<f32> = distances.filter(|distance| distance.is_finite()).collect();
         distances.sort_unstable_by(f32::total_cmp);
@@ -38,7 +42,7 @@ impl Reach {
         Some(Reach { k, usual, most })
     }
 
-    /// Refuses what cannot have been measured.
+    /// Refuses values that cannot have been measured.
     ///
     /// # Errors
     /// A sentence.
@@ -53,24 +57,26 @@ impl Reach {
     }
 }
 
-/// Queries that no recall was measured for.
+/// The queries of a batch that differ from the measured ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Unlike {
-    /// How many are farther from their neighbours than what was measured.
+    /// Number of queries that are farther from their neighbours than the measured ones.
     pub(crate) queries: usize,
-    /// All that were asked.
+    /// Number of queries in the batch.
     pub(crate) of: usize,
 }
 
 impl Unlike {
-    /// Looks at the `distances` (`queries x k`, nearest first) of a batch of answers that lie `ratio` times as far away as the
-    /// true neighbours; `None` where it is like what was measured, or nothing is known.
+    /// Checks the `distances` (`queries x k`, row-major, nearest first) of a batch of answers, which are
+    /// about `ratio` times as far away as the true neighbours. Returns `None` if the batch is like the
+    /// measured queries, or nothing was measured.
     pub(crate) fn find(measured: &[Reach], k: usize, distances: &[f32], ratio: f32) -> Option<Unlike> {
         let reach = measured.iter().rev().find(|reach| reach.k as usize <= k)?;
         let of = distances.len() / k;
         let beyond = |limit: f32| {
-            // The last of k is farther away than the mean of them, and some queries than others. Distances are squared, and
-            // one minus cosine is half of a square.
+            // The ratio is a mean over neighbours and queries: the k-th neighbour may exceed it, and so may
+            // single queries, so the excess is doubled. It is squared since distances are squares, and one
+            // minus cosine is half of a square.
             let limit = limit * (2.0 * ratio - 1.0).powi(2);
             let queries = distances.chunks_exact(k).filter(|row| row[reach.k as usize - 1] > limit).count();
             Unlike { queries, of }
@@ -82,7 +88,7 @@ impl Unlike {
         (found.queries > most).then_some(found)
     }
 
-    /// What its caller is told, who asked for this.
+    /// Returns the note for a caller that asked for the recall or the ratio `asked`.
     pub(crate) fn note(&self, asked: &str) -> String {
         let Unlike { queries, of } = self;
         format!(
@@ -96,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queries_beyond_what_was_measured_are_told() {
+    fn queries_farther_away_than_the_measured_ones_are_found() {
         let measured = [
             Reach::of(1, (0..1000).map(|i| i as f32 / 2.0)).expect("distances"),
             Reach::of(10, (0..1000).map(|i| i as f32)).expect("distances"),
@@ -118,7 +124,7 @@ mod tests {
         assert_eq!(find(&some), Some(5));
         let many = |beyond: usize| (0..200).map(|i| if i < beyond { 990.0 } else { 5.0 }).collect::<Vec<_>>();
         assert_eq!((find(&many(20)), find(&many(21))), (None, Some(21)));
-        // Neighbours that were not measured: by those that were, if there are.
+        // For a k that was not measured, the next smaller one is used, if there is any.
         assert_eq!(Unlike::find(&measured, 3, &[400.0, 450.0, 800.0], 1.0), None);
         assert_eq!(
             Unlike::find(&measured, 3, &[500.0, 550.0, 800.0], 1.0),
@@ -127,12 +133,12 @@ mod tests {
         assert_eq!(Unlike::find(&measured[1..], 3, &[1e9; 3], 1.0), None);
         assert_eq!(Unlike::find(&[], 1, &[1e9], 1.0), None);
         assert_eq!(Unlike::find(&measured, 10, &[], 1.0), None);
-        // At 1.2 times the distance of what was measured.
+        // An overall ratio of 1.2 allows larger distances.
         assert_eq!(Unlike::find(&measured, 3, &[500.0, 550.0, 800.0], 1.2), None);
     }
 
     #[test]
-    fn what_cannot_have_been_measured_is_refused() {
+    fn values_that_cannot_have_been_measured_are_refused() {
         let good = Reach { k: 1, usual: 1.0, most: 2.0 };
         assert_eq!(Reach::of(1, [f32::INFINITY, f32::NAN].into_iter().cycle().take(500)), None);
         assert_eq!(Reach::of(1, [1.0; 199].into_iter()), None);

@@ -1,19 +1,21 @@
-//! The one solver: the cheapest effort that reaches a recall.
+//! The solver of all families, which finds the cheapest effort that reaches a recall.
 //!
-//! Points that differ in one number only (the length of a list of candidates, say) are a series. Along a series recall
-//! rises, so the recall is reached at one place, between two points as a rule, and the cheapest of these places is taken.
+//! Points that differ in one number only, such as the length of the candidate list, are a series. Recall
+//! rises along a series, so that each series first reaches the recall at one point, usually interpolated
+//! between two. The solver returns the cheapest of these points.
 
 use super::{Curve, Point};
 use crate::query::Effort;
 
-/// An effort that was found, and whether the calibration reaches the recall with it.
+/// The effort that the solver has found.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Solved {
     pub(crate) effort: Effort,
+    /// True if the calibration reaches the target with this effort.
     pub(crate) reached: bool,
 }
 
-/// What a search is to reach.
+/// The target of a search.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Target {
     /// A mean recall@k.
@@ -22,80 +24,80 @@ pub(crate) enum Target {
     Ratio(f32),
 }
 
-/// What a curve is asked for.
+/// A recall at some k, and the curve by which its effort is found.
 pub(crate) struct Question<'a, P> {
     pub(crate) curve: &'a Curve<P>,
     pub(crate) recall: f32,
-    /// By how much efforts grow with k beyond the largest that was measured; 1 up to there.
+    /// Factor of efforts for a k beyond the largest that was measured; otherwise 1.
     pub(crate) stretch: f64,
 }
 
 impl<'a, P: Point> Question<'a, P> {
-    /// The question for recall@k: the curve of the next larger k is on the safe side; beyond the largest, efforts grow with
-    /// k. `None` where nothing was measured.
+    /// Chooses the curve for recall@k: that of the next larger k, whose efforts are sufficient. Beyond the
+    /// largest k, efforts grow with k. Returns `None` if nothing was measured.
     pub(crate) fn new(curves: &'a [Curve<P>], k: usize, recall: f32) -> Option<Question<'a, P>> {
         let curve = curves.iter().find(|curve| curve.k as usize >= k).or(curves.last())?;
         Some(Question { curve, recall, stretch: (k as f64 / f64::from(curve.k)).max(1.0) })
     }
 
-    /// Whether so many neighbours were measured.
+    /// Returns true if k is within the measured range.
     pub(crate) fn is_measured(&self) -> bool {
         self.stretch <= 1.0
     }
 
-    /// Two thirds of what the recall leaves out are added to it, for families whose efforts for the largest measured k, as often as
-    /// k is larger, fall short.
+    /// Beyond the measured range of k, raises the recall by two thirds of its distance to 1: for families
+    /// whose efforts, scaled from the largest measured k, are not sufficient.
     pub(crate) fn with_margin_beyond(self) -> Question<'a, P> {
         let recall = if self.is_measured() { self.recall } else { (2.0 + self.recall) / 3.0 };
         Question { recall, ..self }
     }
 
-    /// A number of the effort for k, rounded up.
+    /// Scales a number of an effort to k, rounded up.
     pub(crate) fn stretched(&self, number: f64) -> usize {
         (number * self.stretch).ceil() as usize
     }
 
-    /// The point of the most recall.
+    /// Returns the point with the most recall.
     pub(crate) fn best(&self) -> Option<P> {
         self.curve.points.iter().copied().max_by(|a, b| a.recall().total_cmp(&b.recall()))
     }
 
-    /// The cheapest place where one of `series` (each by rising effort) reaches the recall: the place is made of the points
-    /// around it by `between` (below, above, share of the way), and `cost` compares places. The first of equals wins.
-    pub(crate) fn cheapest<Q: Place>(
+    /// Returns the cheapest point by `cost` at which one of `series`, each in ascending order of effort,
+    /// reaches the recall. Of equal costs, the first is returned.
+    pub(crate) fn cheapest<Q: CurvePoint>(
         &self,
         series: impl IntoIterator<Item = impl IntoIterator<Item = Q>>,
         cost: impl Fn(&Q) -> f64,
     ) -> Option<Q> {
         let mut best: Option<(f64, Q)> = None;
         for points in series {
-            let Some(place) = crossing(points, f64::from(self.recall)) else { continue };
-            let total = cost(&place);
+            let Some(point) = first_reaching(points, f64::from(self.recall)) else { continue };
+            let total = cost(&point);
             if best.as_ref().is_none_or(|(least, _)| total < *least) {
-                best = Some((total, place));
+                best = Some((total, point));
             }
         }
-        best.map(|(_, place)| place)
+        best.map(|(_, point)| point)
     }
 }
 
-/// A point of a series, or a place between two.
-pub(crate) trait Place: Copy {
-    /// The recall there.
-    fn reached(&self) -> f64;
+/// A point of a series, measured or interpolated.
+pub(crate) trait CurvePoint: Copy {
+    /// Returns the recall at this point, or another value that rises with the effort.
+    fn value(&self) -> f64;
 
-    /// The place at `share` (0 to 1) of the way from here to `above`.
+    /// Interpolates at `share` (0 to 1) of the way from this point to `above`.
     fn between(&self, above: &Self, share: f64) -> Self;
 }
 
-/// Where a series first reaches a recall.
-fn crossing<Q: Place>(points: impl IntoIterator<Item = Q>, recall: f64) -> Option<Q> {
+/// Returns the point at which a series first reaches a recall.
+fn first_reaching<Q: CurvePoint>(points: impl IntoIterator<Item = Q>, recall: f64) -> Option<Q> {
     let mut below: Option<Q> = None;
     for point in points {
-        if point.reached() >= recall {
+        if point.value() >= recall {
             return Some(match below {
-                Some(below) if point.reached() > below.reached() => {
-                    let share = (recall - below.reached()) / (point.reached() - below.reached());
+                Some(below) if point.value() > below.value() => {
+                    let share = (recall - below.value()) / (point.value() - below.value());
                     below.between(&point, share)
                 }
                 _ => point,
@@ -106,7 +108,7 @@ fn crossing<Q: Place>(points: impl IntoIterator<Item = Q>, recall: f64) -> Optio
     None
 }
 
-/// `from` to `to` by `share`.
+/// Interpolates linearly from `from` to `to`.
 pub(crate) fn mix(from: f64, to: f64, share: f64) -> f64 {
     from + share * (to - from)
 }
@@ -116,25 +118,32 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Clone, Copy, PartialEq)]
-    struct At(f64, f64);
+    struct TestPoint {
+        effort: f64,
+        recall: f64,
+    }
 
-    impl Place for At {
-        fn reached(&self) -> f64 {
-            self.1
+    impl CurvePoint for TestPoint {
+        fn value(&self) -> f64 {
+            self.recall
         }
 
-        fn between(&self, above: &At, share: f64) -> At {
-            At(mix(self.0, above.0, share), mix(self.1, above.1, share))
+        fn between(&self, above: &TestPoint, share: f64) -> TestPoint {
+            TestPoint {
+                effort: mix(self.effort, above.effort, share),
+                recall: mix(self.recall, above.recall, share),
+            }
         }
     }
 
     #[test]
     fn a_recall_is_reached_between_two_points_or_at_the_first() {
-        let series = [At(10.0, 0.5), At(20.0, 0.7), At(40.0, 0.9)];
-        let at = |recall| crossing(series, recall).map(|place| place.0);
-        assert_eq!(at(0.4), Some(10.0));
-        assert_eq!(at(0.5), Some(10.0));
-        assert!(at(0.8).is_some_and(|found| (found - 30.0).abs() < 1e-9));
-        assert_eq!(at(0.95), None);
+        let series =
+            [(10.0, 0.5), (20.0, 0.7), (40.0, 0.9)].map(|(effort, recall)| TestPoint { effort, recall });
+        let effort_for = |recall| first_reaching(series, recall).map(|point| point.effort);
+        assert_eq!(effort_for(0.4), Some(10.0));
+        assert_eq!(effort_for(0.5), Some(10.0));
+        assert!(effort_for(0.8).is_some_and(|found| (found - 30.0).abs() < 1e-9));
+        assert_eq!(effort_for(0.95), None);
     }
 }

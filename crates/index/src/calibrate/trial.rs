@@ -1,4 +1,4 @@
-//! The queries of a calibration, what should be found for them, and the threads that try it.
+//! The queries of a calibration, their true neighbours, and the threads of the measurement.
 
 use super::reach::Reach;
 use super::{Calibration, Curve};
@@ -16,14 +16,15 @@ use std::num::NonZeroUsize;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Neighbour counts that get a curve.
+/// The numbers of neighbours that get a curve.
 const CALIBRATED_K: [u32; 3] = [1, 10, 100];
-/// Fewest vectors that are calibrated: below, looking at all of them is exact and cheap.
+/// The fewest vectors with a calibration: comparing all of fewer vectors is exact and cheap.
 pub(crate) const LEAST_VECTORS: usize = 200;
-/// One vector in so many is held out at most, so that the index without them is like the index with them.
+/// At most this fraction (1/10) of the vectors is held out, so that the index without them resembles the
+/// index with them.
 const HELD_OUT_SHARE: usize = 10;
 
-/// The ids of vectors that stand in for queries, rising.
+/// Chooses the vectors that are used as queries, and returns their ids in ascending order.
 pub(crate) fn sample_ids(vectors: usize, options: &BuildOptions) -> Vec<u32> {
     let mut random = rand::rngs::StdRng::seed_from_u64(options.seed ^ 0xca11);
     let count = (vectors / HELD_OUT_SHARE).min(options.calibration_queries);
@@ -32,38 +33,40 @@ pub(crate) fn sample_ids(vectors: usize, options: &BuildOptions) -> Vec<u32> {
     ids
 }
 
-/// Which vectors stand in for queries, where none are given.
+/// The vectors that are used as queries if none are given.
 pub(crate) enum StandIns<'a> {
-    /// Vectors of the data that are in the index, each left out of its own answer.
+    /// Vectors of the data that are in the index. Each is removed from its own answer.
     Own,
-    /// Vectors of the data that are not in the index yet, by their ids, rising.
+    /// Vectors of the data that are not in the index yet, by their ids in ascending order.
     HeldOut(&'a [u32]),
 }
 
-/// The queries of a calibration, with what should be found.
+/// The queries of a calibration, with their true neighbours.
 pub(crate) struct Trial {
     pub(crate) queries: VectorFile,
-    /// The queries' own ids, where they are vectors of the index.
+    /// The ids of the queries, if they are vectors of the index.
     pub(crate) own: Option<Vec<u32>>,
-    /// The ids of the true neighbours, the nearest first, a query itself among them where it is in the index.
+    /// `queries x wide`, row-major: the ids of the true neighbours, the nearest first, including the query
+    /// itself if it is in the index.
     pub(crate) truth: Vec<u32>,
-    /// Their distances.
+    /// `queries x wide`, row-major: the distances of `truth`.
     distances: Vec<f32>,
-    /// Ids a query in `truth`.
+    /// Number of ids of each query in `truth`.
     pub(crate) wide: usize,
-    /// The numbers of neighbours that get a curve, rising.
+    /// The numbers of neighbours that get a curve, in ascending order.
     pub(crate) k: Vec<u32>,
     source: &'static str,
-    /// For each k the share of the true neighbours that exact search of the stored vectors finds.
+    /// For each k, the share of the true neighbours that exact search of the stored vectors finds.
     left: Vec<f32>,
     reach: Vec<Reach>,
 }
 
-/// True neighbours, `queries x k`: their ids, and their distances.
+/// True neighbours, `queries x k`, row-major: their ids, and their distances.
 type Truth = (Vec<u32>, Vec<f32>);
 
 impl Trial {
-    /// Finds the true neighbours of queries, by the vectors as they were given; `None` where there are too few vectors to measure anything.
+    /// Finds the true neighbours of the queries by the given vectors. Returns `None` if there are too few
+    /// vectors to measure.
     pub(crate) fn prepare(
         data: &Source<'_>,
         options: &BuildOptions,
@@ -81,7 +84,7 @@ impl Trial {
         let present = data.count() - if own { 1 } else { held_out.len() };
         let k: Vec<u32> = CALIBRATED_K.into_iter().filter(|k| *k as usize <= present).collect();
         let Some(&largest_k) = k.last() else { return Ok(None) };
-        // One more than asked for, since a query that is in the data is its own nearest.
+        // One more neighbour if the query is in the data, since it is its own nearest.
         let wide = (largest_k as usize + usize::from(own)).min(data.count());
         let (truth, distances) = truth(data, &queries, held_out, options, wide, progress)?;
         let source = match (own, held_out.is_empty()) {
@@ -98,7 +101,7 @@ impl Trial {
         Ok(Some(trial))
     }
 
-    /// How far the queries are from their true neighbour number `k`.
+    /// Returns the distances of the queries to their true neighbour number `k`.
     fn reach(&self, k: u32) -> Option<Reach> {
         let of_query = |query: usize| {
             let mut others = self.neighbors_at(query);
@@ -107,12 +110,12 @@ impl Trial {
         Reach::of(k, (0..self.queries.count()).map(of_query))
     }
 
-    /// The true neighbours of a query, itself left out.
+    /// Returns the ids of the true neighbours of a query, without the query itself.
     pub(crate) fn neighbors(&self, query: usize) -> impl Iterator<Item = u32> {
         self.neighbors_at(query).map(|(id, _)| id)
     }
 
-    /// The same with their distances.
+    /// Returns the true neighbours of a query with their distances, without the query itself.
     pub(crate) fn neighbors_at(&self, query: usize) -> impl Iterator<Item = (u32, f32)> {
         let own = self.own.as_ref().map(|own| own[query]);
         let row = query * self.wide..(query + 1) * self.wide;
@@ -120,24 +123,24 @@ impl Trial {
         all.filter(move |(id, _)| Some(*id) != own)
     }
 
-    /// The recall of the curve number `curve` where `found` true neighbours of all queries are among the candidates that are
-    /// compared. Of vectors stored as something smaller some of these are not among the nearest any more.
+    /// Returns the recall of curve number `curve` if `found` true neighbours of all queries are among the
+    /// compared candidates. By the stored form of the vectors, some of these are no longer among the nearest.
     pub(crate) fn recall(&self, curve: usize, found: u64) -> f32 {
         let of = self.queries.count() as f64 * f64::from(self.k[curve]);
         (found as f64 / of * f64::from(self.left[curve])) as f32
     }
 
-    /// What of a recall is left to be found by the curve number `curve`.
+    /// Returns the largest recall of curve number `curve` that the stored form of the vectors allows.
     pub(crate) fn left(&self, curve: usize) -> f32 {
         self.left[curve]
     }
 
-    /// Curves without points.
+    /// Returns curves without points.
     pub(crate) fn curves<P>(&self) -> Vec<Curve<P>> {
         self.k.iter().map(|k| Curve { k: *k, points: Vec::new() }).collect()
     }
 
-    /// What goes into the manifest.
+    /// Returns the calibration for the manifest.
     pub(crate) fn calibration<P>(&self, curves: Vec<Curve<P>>) -> Calibration<P> {
         Calibration {
             queries: self.queries.count() as u32,
@@ -147,11 +150,12 @@ impl Trial {
         }
     }
 
-    /// Has every query measured by one of `threads` threads, each with its own `S` made by `start`; returns all of these.
+    /// Calls `measure` for every query, on `threads` threads, each with its own state made by `start`.
+    /// Returns these states.
     ///
     /// # Errors
     /// The first error of `measure`, and [`IndexError::Cancelled`].
-    pub(crate) fn each<S: Send>(
+    pub(crate) fn each_query<S: Send>(
         &self,
         threads: usize,
         progress: &dyn Progress,
@@ -194,7 +198,8 @@ impl Trial {
     }
 }
 
-/// The queries of a calibration and their ids: the vectors named, or a sample of what the caller gave.
+/// Returns the queries of a calibration and their ids: the vectors `ids` of the data, or a sample of the
+/// given queries.
 fn queries(
     data: &Source<'_>,
     ids: Vec<u32>,
@@ -224,7 +229,7 @@ fn queries(
     Ok(Some((VectorFile::from_rows(source.element(), source.dim(), rows)?, taken)))
 }
 
-/// The true neighbours of each query among the vectors not held out.
+/// Finds the true neighbours of each query among the vectors that are not held out.
 fn truth(
     data: &Source<'_>,
     queries: &VectorFile,
@@ -233,7 +238,7 @@ fn truth(
     k: usize,
     progress: &dyn Progress,
 ) -> Result<Truth, IndexError> {
-    // Held-out vectors are a small share; room for twice their share among the nearest, and for chance.
+    // Held-out vectors are at most a tenth: `extra` covers twice that share among the nearest, and chance.
     let extra = if held_out.is_empty() { 0 } else { 2 * k / HELD_OUT_SHARE + 32 };
     let threads = NonZeroUsize::new(options.thread_count());
     let exact = exact_neighbors_on(
@@ -250,7 +255,8 @@ fn truth(
     for query in 0..queries.count() {
         let all = exact.ids(query).iter().zip(exact.distances(query).unwrap_or_default());
         let present = all.filter(|(id, _)| held_out.binary_search(id).is_err());
-        // Where many equal vectors were held out there may be fewer: what is missing counts as not found.
+        // If many equal vectors were held out, there may be fewer than k. Missing neighbours count as not
+        // found.
         let missing = std::iter::repeat((&u32::MAX, &f32::INFINITY));
         for (id, distance) in present.chain(missing).take(k) {
             ids.push(*id);
@@ -260,17 +266,17 @@ fn truth(
     Ok((ids, distances))
 }
 
-/// Calls `measure` with rising numbers of probes from `ladder`, those below `most` and then `most`, until the recall that it
-/// returns hardly rises any more.
+/// Calls `measure` with the ascending numbers of probes in `ladder` below `most`, and then with `most`, until
+/// the recall that it returns hardly rises.
 pub(crate) fn climb(
     ladder: &[u32],
     most: u32,
     progress: &dyn Progress,
     mut measure: impl FnMut(u32) -> Result<f32, IndexError>,
 ) -> Result<(), IndexError> {
-    /// Beyond this recall more effort is noise.
+    /// Differences beyond this recall are noise.
     const ENOUGH_RECALL: f32 = 0.9985;
-    /// A step that gains less than this over the one before is the last.
+    /// A step that gains less than this over the previous one is the last.
     const LEAST_GAIN: f32 = 0.0002;
     let mut ladder: Vec<u32> = ladder.iter().copied().filter(|probes| *probes < most).collect();
     ladder.push(most);

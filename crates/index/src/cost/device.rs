@@ -90,10 +90,9 @@ mod tests {
     #[test]
     fn measured_values_are_used_and_missing_ones_are_assumed() {
         let measured = TierProfile { issue_ns: 150, ..device(2_800, 25.0, 64, 1e8) };
-        let first = Device::of(&measured);
-        let times = (first.latency_ns, first.issue_ns, first.read_ns, first.byte_ns);
-        assert_eq!(times, (2800.0, 150.0, 10.0, 0.04));
-        assert_eq!(first.bytes_a_read(), 4000.0);
+        let times = Device::of(&measured);
+        let expected = Device { latency_ns: 2800.0, issue_ns: 150.0, read_ns: 10.0, byte_ns: 0.04 };
+        assert_eq!((times, times.bytes_a_read()), (expected, 4000.0));
         let memory = Device::of(&device(0, 0.0, 64, 0.0));
         assert_eq!((memory.latency_ns, memory.bytes_a_read()), (MEMORY_LATENCY_NS, 1024.0));
         let disk = Device::of(&TierProfile { addressable: false, ..device(0, 0.0, 512, 0.0) });

@@ -183,7 +183,7 @@ impl Index {
     /// process changes it, or for device errors. Nothing is inserted then.
     pub fn insert(&self, vectors: &VectorFile) -> Result<Range<u32>, IndexError> {
         self.check_process()?;
-        let vectors = &*self.as_held(vectors);
+        let vectors = &*self.in_own_element(vectors);
         let check = || {
             self.check_vectors(vectors, 0..vectors.count(), ("vectors", "row"))?;
             let (count, scale) = (vectors.count(), self.manifest.stored_scale());

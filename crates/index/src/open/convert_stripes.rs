@@ -3,7 +3,7 @@
 
 use super::change;
 use crate::build::options::{StripeOptions, Target};
-use crate::build::publishing::{Note, Start, attend, kept, publish};
+use crate::build::publishing::{Note, Start, keep_draft, publish, report_stage};
 use crate::error::IndexError;
 use crate::families;
 use crate::format::identity::Identity;
@@ -111,7 +111,7 @@ pub fn convert_stripes_in(
     let mut manifest = manifest;
     if !matches!(start, Start::Finished(..)) {
         let copied = copy(source, &mut manifest, paused.is_some(), draft.as_ref(), progress);
-        draft = kept(draft, copied)?;
+        draft = keep_draft(draft, copied)?;
     }
     drop(paused);
     let copied = manifest.laid_out(draft.as_ref())?;
@@ -139,8 +139,8 @@ fn copy(
     let objects = files.iter().map(|file| manifest.open_file(source, file)).collect::<Result<Vec<_>, _>>()?;
     let names: Vec<&str> = files.iter().map(|file| file.name.as_str()).collect();
     let mut checksums = Vec::new();
-    attend(progress, "copying", |attend| {
-        checksums = draft.adopt(source, &names, attend)?;
+    report_stage(progress, "copying", |report| {
+        checksums = draft.adopt(source, &names, report)?;
         Ok(())
     })?;
     let paged = manifest.paged_file().name.clone();

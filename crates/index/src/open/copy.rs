@@ -25,7 +25,7 @@ pub struct CopyOptions {
 
 /// The report of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Copied {
+pub struct CopyReport {
     /// Number of vectors.
     pub vectors: u64,
     /// Bytes of all files but the manifest.
@@ -44,11 +44,11 @@ pub fn copy(
     target: impl AsRef<Path>,
     options: &CopyOptions,
     progress: &dyn Progress,
-) -> Result<Copied, IndexError> {
+) -> Result<CopyReport, IndexError> {
     let source = find(source, &[], &options.from)?;
     let family = families::find(&Manifest::load(source.as_ref())?.family)?;
     let target = holding(target, &options.to)?.striped(None, family.striped)?;
     let replace = if options.overwrite { Replace::Generation } else { Replace::Never };
     let made = convert_stripes_in(source.as_ref(), target.store(), &target.name, replace, progress)?;
-    Ok(Copied { vectors: made.vectors, index_bytes: made.index_bytes })
+    Ok(CopyReport { vectors: made.vectors, index_bytes: made.index_bytes })
 }

@@ -23,7 +23,7 @@ pub struct FillOptions {
 
 /// The report of a fill.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Filled {
+pub struct FillReport {
     /// Files that were read, as a whole or up to the limit.
     pub files: u64,
     /// Bytes that were read of these.
@@ -49,7 +49,7 @@ pub fn fill(
     store: &StoreOptions,
     options: &FillOptions,
     progress: &dyn Progress,
-) -> Result<Filled, IndexError> {
+) -> Result<FillReport, IndexError> {
     let started = Instant::now();
     let path = path.as_ref();
     let holding = holding(path, store)?;
@@ -74,7 +74,7 @@ pub fn fill(
     let received_bytes = found.traffic().map_or(0, |traffic| traffic.now().received_bytes);
     let cache = holding.cache_status(true)?.unwrap_or(status);
     let seconds = started.elapsed().as_secs_f64();
-    Ok(Filled { files, bytes, received_bytes, limited: bytes < total, seconds, cache })
+    Ok(FillReport { files, bytes, received_bytes, limited: bytes < total, seconds, cache })
 }
 
 /// Returns the objects to read in this order: small files first, so that a limit leaves out few files, and

@@ -74,11 +74,11 @@ pub fn search_many(
 ) -> Result<ManyResult, IndexError> {
     check(indexes)?;
     let count = queries.count();
-    let mut held = 0_u64;
+    let mut total = 0_u64;
     for index in indexes {
-        held += index.len() as u64;
+        total += index.len() as u64;
     }
-    let k = usize::try_from(held).map_or(options.k, |held| options.k.min(held));
+    let k = usize::try_from(total).map_or(options.k, |total| options.k.min(total));
     let mut result = ManyResult {
         k,
         places: Vec::new(),

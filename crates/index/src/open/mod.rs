@@ -3,13 +3,13 @@
 
 mod blocks;
 mod caller;
+mod card_fallback;
 mod change;
 mod compact;
 mod convert_stripes;
 mod copy;
 mod explain;
 mod fill;
-mod going_on;
 mod in_flight;
 mod inspect;
 mod known_places;
@@ -38,9 +38,9 @@ pub use blocks::DEFAULT_BLOCK_QUERIES;
 pub use change::{ChangeCounts, MOST_CHANGED_BYTES};
 pub use compact::{CompactOptions, Compaction, compact, compact_in};
 pub use convert_stripes::{StripeConversion, StripeConversionOptions, convert_stripes, convert_stripes_in};
-pub use copy::{Copied, CopyOptions, copy};
+pub use copy::{CopyOptions, CopyReport, copy};
 pub use explain::{Explanation, MemoryPart, PhaseTime, Predicted, StoreShare};
-pub use fill::{FillOptions, Filled, fill};
+pub use fill::{FillOptions, FillReport, fill};
 pub use inspect::{InspectReport, PartReport, inspect, inspect_in};
 pub use many::{ManyResult, Place, search_many};
 pub use numa::Numa;
@@ -50,7 +50,7 @@ pub use options::{
 pub use probing::probe_store;
 pub use range::{RangeOptions, RangeResult};
 pub use result::SearchResult;
-pub use salvage::{Salvaged, is_loss, salvage_vectors};
+pub use salvage::{SalvageReport, is_loss, salvage_vectors};
 pub use searching::Searching;
 pub use stats::{CacheStats, CardStats, IndexStats, LatencyBar, PartStats};
 pub use tier::TierChoice;
@@ -78,8 +78,8 @@ use bathyal_tier::{Control, EngineOptions, Tier, TierProfile};
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::{Progress, Silent};
 use caller::Waiting;
+use card_fallback::{CardTrouble, Reopening};
 use change::{Changing, FoundLog};
-use going_on::{CardTrouble, Reopening};
 use in_flight::engine_depth;
 use known_places::KnownPlaces;
 use planning::{Planning, SearchNeeds};
@@ -433,7 +433,7 @@ impl Index {
 
     /// Returns the number of vectors with these changes. If other machines may change the index at any time,
     /// returns the largest possible number.
-    fn held(&self, changes: Option<&Arc<Changes>>) -> usize {
+    fn vectors_with(&self, changes: Option<&Arc<Changes>>) -> usize {
         let fixed = || self.opened.in_place().map_or(self.manifest.vectors, |placed| placed.most());
         changes.map_or_else(fixed, |changes| changes.vectors()) as usize
     }

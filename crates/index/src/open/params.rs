@@ -43,7 +43,7 @@ impl Index {
     /// Returns `vectors` in the element of this index: an index of bits also accepts bytes, with eight bits
     /// each. Methods of the index accept either. Callers that compare vectors with those of the index by
     /// other means need this conversion.
-    pub fn as_held<'a>(&self, vectors: &'a VectorFile) -> Cow<'a, VectorFile> {
+    pub fn in_own_element<'a>(&self, vectors: &'a VectorFile) -> Cow<'a, VectorFile> {
         let bits = if self.element() == Element::B1 { vectors.as_bits() } else { None };
         bits.map_or(Cow::Borrowed(vectors), Cow::Owned)
     }
@@ -55,7 +55,7 @@ impl Index {
         rows: Range<usize>,
         (all, one): (&str, &str),
     ) -> Result<(), IndexError> {
-        let queries = &*self.as_held(queries);
+        let queries = &*self.in_own_element(queries);
         let refuse =
             |what: String| Err(IndexError::Parameter(format!("{}: {what}", queries.path().display())));
         if queries.dim() != self.dim() {
@@ -95,7 +95,7 @@ impl Index {
         options: &SearchOptions,
         changes: Option<&Arc<Changes>>,
     ) -> Result<(SearchParams, Vec<String>), IndexError> {
-        let held = self.held(changes);
+        let vectors = self.vectors_with(changes);
         let refuse = |what: String| Err(IndexError::Parameter(what));
         let mut notes = Vec::new();
         if options.k == 0 {
@@ -125,7 +125,7 @@ impl Index {
         if options.in_flight == Some(0) {
             return refuse("in_flight is 0; at least one query must run on each thread".into());
         }
-        let k = options.k.min(held);
+        let k = options.k.min(vectors);
         if k < options.k {
             notes.push(format!("asked for {} neighbours, the index holds only {k} vectors", options.k));
         }
@@ -142,9 +142,9 @@ impl Index {
                 if !(recall > 0.0 && recall <= 1.0) {
                     return refuse(format!("recall is {recall}; it must be above 0 and at most 1"));
                 }
-                self.effort_for(k, recall, held, &mut notes)
+                self.effort_for(k, recall, vectors, &mut notes)
             }
-            Effort::Ratio(ratio) => self.effort_for_ratio(k, ratio, held, &mut notes)?,
+            Effort::Ratio(ratio) => self.effort_for_ratio(k, ratio, vectors, &mut notes)?,
         };
         let list = effort.search_list.max(k);
         if let Some(card) = card {
@@ -174,7 +174,7 @@ impl Index {
 
     /// Returns true if searches of this index support this kind of effort. All support a recall; the others
     /// depend on the family.
-    pub fn knows(&self, effort: Effort) -> bool {
+    pub fn supports(&self, effort: Effort) -> bool {
         let knob = match effort {
             Effort::Recall(_) => return true,
             Effort::SearchList(_) => Knob::SearchList,
@@ -209,14 +209,14 @@ impl Index {
     }
 
     /// Returns the effort for a recall.
-    fn effort_for(&self, k: usize, recall: f32, held: usize, notes: &mut Vec<String>) -> query::Effort {
+    fn effort_for(&self, k: usize, recall: f32, vectors: usize, notes: &mut Vec<String>) -> query::Effort {
         let solved = self.opened.effort(k, recall, &self.machine());
         if solved.is_none_or(|solved| !solved.reached) {
             notes.extend(self.manifest.stored.and_then(|stored| stored.falls_short(recall)));
         }
         let Some(solved) = solved else {
             // There are too few vectors for a calibration: comparing all of them is exact and cheap.
-            return query::Effort { search_list: held, probes: held, prune: 0.0 };
+            return query::Effort { search_list: vectors, probes: vectors, prune: 0.0 };
         };
         settled(solved, &format!("recall {recall}"), notes)
     }
@@ -237,7 +237,7 @@ impl Index {
         &self,
         k: usize,
         ratio: f32,
-        held: usize,
+        vectors: usize,
         notes: &mut Vec<String>,
     ) -> Result<query::Effort, IndexError> {
         let refuse = |what: String| Err(IndexError::Parameter(what));
@@ -257,7 +257,7 @@ impl Index {
             Some(solved) => Ok(settled(solved, &format!("an overall ratio of {ratio}"), notes)),
             None if self.opened.effort(k, 1.0, &self.machine()).is_none() => {
                 // There are too few vectors for a calibration: comparing all of them is exact and cheap.
-                Ok(query::Effort { search_list: held, probes: held, prune: 0.0 })
+                Ok(query::Effort { search_list: vectors, probes: vectors, prune: 0.0 })
             }
             None => refuse(format!(
                 "{}: the ratio of its answers for k = {k} was not measured when it was built; ask for a recall, or build or \

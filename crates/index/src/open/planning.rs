@@ -1,7 +1,7 @@
 //! The division of a memory budget. The same function divides it when an index is opened, and finds the
 //! smallest sufficient budget for an error.
 
-use super::going_on::plan_with_standby;
+use super::card_fallback::plan_with_standby;
 use super::numa::Placement;
 use super::options::OpenOptions;
 use super::pool::SearchMemory;

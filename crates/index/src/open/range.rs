@@ -87,7 +87,7 @@ impl Index {
     ) -> Result<RangeResult, IndexError> {
         self.check_queries(queries, 0..queries.count())?;
         let changes = self.changes();
-        let held = self.held(changes.as_ref());
+        let vectors = self.vectors_with(changes.as_ref());
         let (mut plan, mut notes) = self.range_plan(radius, options, changes.as_ref())?;
         let threads = super::thread_count(options.threads).clamp(1, queries.count().max(1));
         // Rounds whose lists do not fit in the budget are dropped, except for the first.
@@ -114,7 +114,7 @@ impl Index {
         let answers = self.answers(&job, threads, control)?;
         let mut result =
             gather(&answers, (queries.count(), self.own_counters), started.elapsed().as_secs_f64(), threads)?;
-        let cut = result.offsets.windows(2).filter(|w| w[1] - w[0] >= most && most < held).count();
+        let cut = result.offsets.windows(2).filter(|w| w[1] - w[0] >= most && most < vectors).count();
         if cut > 0 && most == limit {
             notes.push(format!("{cut} queries have {limit} neighbours, the limit; there may be more"));
         } else if cut > 0 {
@@ -147,9 +147,9 @@ impl Index {
         if options.limit == Some(0) {
             return Err(IndexError::Parameter("limit is 0; allow at least one neighbour".into()));
         }
-        let held = self.held(changes);
+        let vectors = self.vectors_with(changes);
         // An index whose vectors are all deleted is searched, too, and finds nothing.
-        let limit = options.limit.unwrap_or(usize::MAX).min(held).max(1);
+        let limit = options.limit.unwrap_or(usize::MAX).min(vectors).max(1);
         let search = SearchOptions {
             effort: Effort::Recall(options.recall),
             beam_width: options.beam_width,
@@ -168,7 +168,7 @@ impl Index {
                 Err(error) => return Err(error),
             };
             // A round keeps all candidates that it has scored: its k is the length of the list.
-            let search_list = params.search_list.min(held);
+            let search_list = params.search_list.min(vectors);
             rounds.push((k, SearchParams { k: search_list, search_list, ..params }));
             if k == limit {
                 break notes;

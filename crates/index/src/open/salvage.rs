@@ -19,14 +19,14 @@ const MOST_FAULTS: usize = 20;
 
 /// The losses of a salvage.
 #[derive(Debug, Default)]
-pub struct Salvaged {
+pub struct SalvageReport {
     /// Damaged pages, records or lists.
     pub lost_units: u64,
     /// Descriptions of the first of them, as sentences.
     pub faults: Vec<String>,
 }
 
-impl Salvaged {
+impl SalvageReport {
     fn record_loss(&mut self, error: &dyn std::fmt::Display) {
         self.lost_units += 1;
         if self.faults.len() < MOST_FAULTS {
@@ -57,7 +57,7 @@ pub fn salvage_vectors(
     directory: &dyn Generation,
     progress: &dyn Progress,
     each: &mut EachVector<'_>,
-) -> Result<Salvaged, IndexError> {
+) -> Result<SalvageReport, IndexError> {
     let manifest = Manifest::load(directory)?;
     let stored = families::stored(directory.address(), &manifest)?;
     let form = Form::from_manifest(&manifest);
@@ -83,8 +83,8 @@ fn salvage_file(
     object: &dyn Object,
     progress: &dyn Progress,
     each: &mut EachVector<'_>,
-) -> Result<Salvaged, IndexError> {
-    let (mut salvaged, mut bytes, mut unit) = (Salvaged::default(), Vec::new(), 0);
+) -> Result<SalvageReport, IndexError> {
+    let (mut salvaged, mut bytes, mut unit) = (SalvageReport::default(), Vec::new(), 0);
     progress.stage("salvaging vectors", u64::from(rows.units()));
     while unit < rows.units() {
         if progress.cancelled() {
@@ -123,8 +123,8 @@ fn salvage_index(
     index: &Index,
     progress: &dyn Progress,
     each: &mut EachVector<'_>,
-) -> Result<Salvaged, IndexError> {
-    let (mut salvaged, rows) = (Salvaged::default(), index.opened.rows());
+) -> Result<SalvageReport, IndexError> {
+    let (mut salvaged, rows) = (SalvageReport::default(), index.opened.rows());
     progress.stage("salvaging vectors", u64::from(rows.units()));
     let at_once = index.units_at_once() as u32;
     for first in (0..rows.units()).step_by(at_once as usize) {
@@ -144,7 +144,7 @@ fn salvage_index(
 }
 
 /// Records a loss in `salvaged`, and returns other errors.
-fn record_loss(outcome: Result<(), IndexError>, salvaged: &mut Salvaged) -> Result<(), IndexError> {
+fn record_loss(outcome: Result<(), IndexError>, salvaged: &mut SalvageReport) -> Result<(), IndexError> {
     match outcome {
         Err(error) if is_loss(&error) => salvaged.record_loss(&error),
         outcome => return outcome,

@@ -1,6 +1,6 @@
 //! Asynchronous search: a future that works under any executor.
 
-use super::going_on::CardTrouble;
+use super::card_fallback::CardTrouble;
 use super::options::Effort;
 use super::pool::{Job, JobContext, PendingJob, Pool, RawQueries};
 use super::result::UsedParams;

@@ -302,12 +302,12 @@ impl Index {
         let (each, failure) = (RefCell::new(each), RefCell::new(None));
         let mut units = units.filter(|unit| rows.span(*unit).len > 0);
         let next = |cx: &Cx| {
-            let some: Vec<u32> = match *failure.borrow() {
+            let block: Vec<u32> = match *failure.borrow() {
                 Some(_) => Vec::new(),
                 None => units.by_ref().take(at_once as usize).collect(),
             };
             let (cx, each) = (cx.clone(), &each);
-            (!some.is_empty()).then_some(async move { read_units(&cx, rows, &some, each).await })
+            (!block.is_empty()).then_some(async move { read_units(&cx, rows, &block, each).await })
         };
         let sink = |outcome: Result<(), IndexError>| {
             if let Err(error) = outcome {

@@ -7,7 +7,7 @@ use super::result::{UsedParams, collect};
 use super::scan::Pass;
 use super::{Index, SearchOptions, SearchResult, thread_count};
 use crate::error::IndexError;
-use crate::query::within::Among;
+use crate::query::within::RowFilter;
 use crate::query::{NO_ID, OwnCosts, QueryStats, RowSet, SearchParams, SearchTotals, WithinPlan};
 use bathyal_kernels::Neighbor;
 use bathyal_tier::Control;
@@ -133,7 +133,7 @@ impl Index {
     fn find_among(&self, rows: &[usize], searching: &mut SetSearch<'_>) -> Result<Vec<usize>, IndexError> {
         let SetSearch { set, planned, control, .. } = *searching;
         let params = planned.params;
-        let among = Among::new(set.clone(), self.placed(set, control)?, planned.late);
+        let among = RowFilter::new(set.clone(), self.placed(set, control)?, planned.late);
         let list = self.list_among(&params, planned.late, set.count());
         let threads = self.fitting_threads(searching.threads.min(rows.len()), list);
         let in_flight = searching.options.in_flight.unwrap_or_else(|| self.suited_in_flight(&params)).max(1);

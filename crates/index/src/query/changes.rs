@@ -192,7 +192,7 @@ impl Changes {
     pub(crate) fn bytes(&self) -> u64 {
         let bits =
             self.deleted_ids.words.len() + self.deleted_places.as_ref().map_or(0, |bits| bits.words.len());
-        self.inserted.iter().map(|some| some.bytes()).sum::<u64>() + 8 * bits as u64
+        self.inserted.iter().map(|batch| batch.bytes()).sum::<u64>() + 8 * bits as u64
     }
 
     /// Returns the place of the vector `id` in the build; `None` if it was inserted, is deleted, or does not
@@ -203,8 +203,8 @@ impl Changes {
 
     /// Returns the vector `id` if it was inserted and is not deleted.
     pub(crate) fn inserted_row(&self, id: u32) -> Option<InsertedRow<'_>> {
-        let some = self.inserted.iter().rfind(|some| some.first <= id).filter(|_| !self.is_deleted(id))?;
-        let rows = some.rows.get((id - some.first) as usize * self.row_bytes..)?;
+        let batch = self.inserted.iter().rfind(|batch| batch.first <= id).filter(|_| !self.is_deleted(id))?;
+        let rows = batch.rows.get((id - batch.first) as usize * self.row_bytes..)?;
         rows.get(..self.row_bytes).map(InsertedRow)
     }
 
@@ -234,13 +234,13 @@ impl Changes {
         seen: &mut VisitedSet,
         mut each: impl FnMut(u32, InsertedRow<'_>),
     ) {
-        for some in &self.inserted {
-            let begin = some.placed.partition_point(|placed| placed.0 < first);
-            let within = some.placed[begin..].iter().take_while(|placed| placed.0 - first < count);
+        for batch in &self.inserted {
+            let begin = batch.placed.partition_point(|placed| placed.0 < first);
+            let within = batch.placed[begin..].iter().take_while(|placed| placed.0 - first < count);
             for (_, number) in within {
-                let id = some.first + number;
+                let id = batch.first + number;
                 if !self.is_deleted(id) && seen.insert(id) {
-                    let row = &some.rows[*number as usize * self.row_bytes..][..self.row_bytes];
+                    let row = &batch.rows[*number as usize * self.row_bytes..][..self.row_bytes];
                     each(id, InsertedRow(row));
                 }
             }
@@ -249,8 +249,10 @@ impl Changes {
 
     /// Returns the inserted vectors that are not deleted, in the order of their ids.
     pub(crate) fn inserted(&self) -> impl Iterator<Item = (u32, InsertedRow<'_>)> {
-        let rows =
-            self.inserted.iter().flat_map(|some| (some.first..).zip(some.rows.chunks_exact(self.row_bytes)));
+        let rows = self
+            .inserted
+            .iter()
+            .flat_map(|batch| (batch.first..).zip(batch.rows.chunks_exact(self.row_bytes)));
         rows.filter(|(id, _)| !self.is_deleted(*id)).map(|(id, row)| (id, InsertedRow(row)))
     }
 }

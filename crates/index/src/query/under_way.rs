@@ -2,7 +2,7 @@
 
 use super::changes::Changes;
 use super::set::VectorSet;
-use super::within::Among;
+use super::within::RowFilter;
 use super::{Clock, QueryStats, SearchParams};
 use bathyal_kernels::TopK;
 use bathyal_tier::Span;
@@ -20,7 +20,7 @@ pub(crate) struct Query {
     /// The changes since the index was built; set before the query begins.
     pub(crate) changes: Option<Arc<Changes>>,
     /// The rows that may be found; `None` for all. Set before the query begins.
-    pub(crate) within: Option<Among>,
+    pub(crate) within: Option<RowFilter>,
 }
 
 impl Query {

@@ -1,6 +1,6 @@
 //! Searches restricted to a row set: the filter of a query, and the rule by which it stops.
 //!
-//! Calibration determines how many candidates and groups a query needs among all vectors. Among the rows of a
+//! Calibration determines how many candidates and groups a query needs among all vectors. RowFilter the rows of a
 //! set, a query needs as many if these rows are distributed around it as all vectors are. If they are far
 //! from the query, they are about equally far, and codes and centroids distinguish them less well. So a query
 //! continues until the candidates that it compared last have changed next to nothing: until the second half
@@ -41,7 +41,7 @@ pub enum WithinPlan {
 
 /// The rows that a query may find.
 #[derive(Debug, Clone)]
-pub(crate) struct Among {
+pub(crate) struct RowFilter {
     /// The set of their ids.
     rows: Arc<RowSet>,
     /// The set of the places of their codes; `None` if these are the ids.
@@ -50,9 +50,9 @@ pub(crate) struct Among {
     late: usize,
 }
 
-impl Among {
-    pub(crate) fn new(rows: Arc<RowSet>, places: Option<Arc<RowSet>>, late: usize) -> Among {
-        Among { rows, places, late }
+impl RowFilter {
+    pub(crate) fn new(rows: Arc<RowSet>, places: Option<Arc<RowSet>>, late: usize) -> RowFilter {
+        RowFilter { rows, places, late }
     }
 
     /// Returns true if the vector with this id may be found.
@@ -203,8 +203,8 @@ impl Scoring {
 mod tests {
     use super::*;
 
-    fn among(rows: u32, late: usize) -> Among {
-        Among::new(Arc::new(RowSet::all(rows)), None, late)
+    fn among(rows: u32, late: usize) -> RowFilter {
+        RowFilter::new(Arc::new(RowSet::all(rows)), None, late)
     }
 
     /// Returns the ends of the stages over candidates with these distances.

@@ -11,7 +11,7 @@ use crate::allocate::{try_with_capacity, try_zeros};
 use crate::error::IndexError;
 use crate::format::groups::NO_ID;
 use crate::format::places::{PLACE_BYTES, ids_in};
-use crate::query::within::{Among, Stages};
+use crate::query::within::{RowFilter, Stages};
 use crate::query::{Phase, SearchParams};
 use bathyal_kernels::Neighbor;
 use bathyal_tier::Cx;
@@ -26,7 +26,7 @@ const ALL_SHARE: usize = 4;
 
 /// The progress of a query within a set.
 struct SetScan<'a> {
-    among: &'a Among,
+    among: &'a RowFilter,
     /// Most candidates that are kept.
     most: usize,
     /// The next group to scan in the order.
@@ -45,7 +45,7 @@ impl Cluster {
     }
 
     /// Returns the number of vectors of the set in a group.
-    fn matches_in(&self, among: &Among, group: u32) -> usize {
+    fn matches_in(&self, among: &RowFilter, group: u32) -> usize {
         let first = group * self.pages.layout.group_vectors() as u32;
         among.places().count_in(first..first + self.centroids.count(group) as u32) as usize
     }
@@ -90,7 +90,7 @@ impl Scratch {
         cluster: &Cluster,
         query: &[u8],
         params: &SearchParams,
-        among: &Among,
+        among: &RowFilter,
     ) -> Result<(), IndexError> {
         self.begin(cluster, query, params);
         let groups = cluster.centroids.groups();
@@ -133,7 +133,7 @@ impl Scratch {
         &mut self,
         cluster: &Cluster,
         params: &SearchParams,
-        among: &Among,
+        among: &RowFilter,
         wanted: usize,
     ) -> usize {
         let (scope, navigation) = (Scope::from_params(params), &mut self.navigation);
@@ -207,7 +207,7 @@ impl Scratch {
         cx: &Cx,
         cluster: &Cluster,
         params: &SearchParams,
-        among: &Among,
+        among: &RowFilter,
     ) -> Result<(), IndexError> {
         let Scratch { query, hits, reads, .. } = self;
         let mut stages: Stages = among.stages(params.wanted(), params.k, hits.len());

@@ -249,11 +249,12 @@ impl Measurement<'_> {
             return Ok(None);
         }
         let start = || Ok((DistanceRatioCounts::new(probes as usize), Scratch::default()));
-        let parts = self.trial.each(work.threads, work.progress, start, |query, (counts, scratch)| {
-            let params = params(1, probes, counts.scope().prune);
-            scratch.count_distance_ratios(self.cluster, self.trial.queries.row(query), &params, counts);
-            Ok(())
-        })?;
+        let parts =
+            self.trial.each_query(work.threads, work.progress, start, |query, (counts, scratch)| {
+                let params = params(1, probes, counts.scope().prune);
+                scratch.count_distance_ratios(self.cluster, self.trial.queries.row(query), &params, counts);
+                Ok(())
+            })?;
         let mut total = DistanceRatioCounts::new(probes as usize);
         parts.iter().for_each(|(counts, _)| total.join(counts));
         Ok(Some(total.prune()))
@@ -265,13 +266,17 @@ impl Measurement<'_> {
         let longest = MEASURED_LISTS.last().copied().unwrap_or(1) as usize;
         let params = params(longest + 1, probes, prune);
         let start = || Ok((ListHistogram::empty(k), Scratch::default(), NeighborRanks::default()));
-        let parts =
-            self.trial.each(work.threads, work.progress, start, |query, (histogram, scratch, ranks)| {
+        let parts = self.trial.each_query(
+            work.threads,
+            work.progress,
+            start,
+            |query, (histogram, scratch, ranks)| {
                 if query % self.query_step == 0 {
                     self.measure(query, &params, scratch, ranks, histogram);
                 }
                 Ok(())
-            })?;
+            },
+        )?;
         let mut total = ListHistogram::empty(k);
         parts.iter().for_each(|(histogram, ..)| total.add(histogram));
         Ok(total)

@@ -46,7 +46,7 @@ pub(super) fn calibrate(
     // For each k, the number of true neighbours at each rank. The last entry counts those without a rank.
     let empty = || vec![vec![0_u64; longest + 1]; trial.k.len()];
     let start = || Ok((Scratch::default(), HashMap::new(), empty()));
-    let parts = trial.each(options.thread_count(), progress, start, |query, state| {
+    let parts = trial.each_query(options.thread_count(), progress, start, |query, state| {
         let (scratch, ranks, counts): &mut (Scratch, HashMap<u32, usize>, _) = state;
         scratch.begin(&flat.set, trial.queries.row(query), &params);
         scratch.rank(coded, wanted);

@@ -10,7 +10,7 @@ use super::layout::GraphLayout;
 use super::search::{Graph, Scratch};
 use crate::error::IndexError;
 use crate::family::pages::PAGES_AT_ONCE;
-use crate::query::within::Among;
+use crate::query::within::RowFilter;
 use crate::query::{Phase, SearchParams};
 use bathyal_tier::Cx;
 
@@ -22,7 +22,7 @@ impl Scratch {
         graph: &Graph,
         query: &[u8],
         params: &SearchParams,
-        among: &Among,
+        among: &RowFilter,
     ) -> Result<(), IndexError> {
         self.query.begin(&graph.set, query, params);
         graph.codec.prepare(&self.query.floats, &mut self.code_query);

@@ -133,7 +133,7 @@ impl<'a> Measurement<'a> {
             })
         };
         let measure = |query: usize, state: &mut ThreadState<'a>| self.measure(query, probes, state);
-        let parts = self.trial.each(work.threads, work.progress, start, measure)?;
+        let parts = self.trial.each_query(work.threads, work.progress, start, measure)?;
         let mut counts = self.empty();
         for part in parts {
             counts.iter_mut().zip(&part.counts).for_each(|(sum, part)| sum.add(part));

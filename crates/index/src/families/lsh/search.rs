@@ -21,7 +21,7 @@ use crate::query::changes::{Changes, Placed};
 use crate::query::set::VectorSet;
 use crate::query::under_way::Query;
 use crate::query::visited::VisitedSet;
-use crate::query::within::{Among, Scoring};
+use crate::query::within::{RowFilter, Scoring};
 use crate::query::{Phase, SearchParams, spread};
 use bathyal_kernels::Neighbor;
 use bathyal_kernels::lsh::{CompoundHashes, HashScratch};
@@ -312,7 +312,7 @@ impl Lsh {
         cx: &Cx,
         query: &[u8],
         params: &SearchParams,
-        among: &Among,
+        among: &RowFilter,
         scratch: &mut Scratch,
     ) -> Result<(), IndexError> {
         let Scratch { query: state, candidates, reads, scoring, .. } = scratch;

@@ -204,7 +204,7 @@ impl Measured<'_> {
                 found: Found::empty(curves),
             })
         };
-        let parts = self.trial.each(work.threads, work.progress, start, |query, scratch| {
+        let parts = self.trial.each_query(work.threads, work.progress, start, |query, scratch| {
             self.measure(work, query, probes, scratch)
         })?;
         let mut total = Found::empty(curves);

@@ -1,6 +1,6 @@
 //! From a recall to the lists, the pruning and, of lists of codes, the candidates that it takes.
 
-use crate::calibrate::solve::{Place, Question, Solved, mix};
+use crate::calibrate::solve::{CurvePoint, Question, Solved, mix};
 use crate::calibrate::{Curve, Point};
 use crate::query::Effort;
 use serde::{Deserialize, Serialize};
@@ -80,8 +80,8 @@ impl From<&ListPoint> for At {
     }
 }
 
-impl Place for At {
-    fn reached(&self) -> f64 {
+impl CurvePoint for At {
+    fn value(&self) -> f64 {
         self.recall
     }
 

@@ -155,7 +155,7 @@ impl Measured<'_> {
                 found: found(),
             })
         };
-        let parts = self.trial.each(work.threads, work.progress, start, |query, scratch| {
+        let parts = self.trial.each_query(work.threads, work.progress, start, |query, scratch| {
             self.measure(work.data.form(), query, probes, scratch);
             Ok(())
         })?;

@@ -29,14 +29,14 @@ pub(in crate::open) struct Sums<T> {
 
 impl<T> Sums<T> {
     /// Returns all counters in the order of their declaration.
-    fn each(&self) -> impl Iterator<Item = &T> {
+    fn all(&self) -> impl Iterator<Item = &T> {
         let Sums { queries, errors, hops, reads, bytes, code_distances, full_distances, .. } = self;
         let common = [queries, errors, hops, reads, bytes, code_distances, full_distances];
         common.into_iter().chain(&self.own).chain([&self.latency_ns]).chain(&self.latency_buckets)
     }
 
     /// Returns all counters in the order of their declaration, mutably.
-    fn each_mut(&mut self) -> impl Iterator<Item = &mut T> {
+    fn all_mut(&mut self) -> impl Iterator<Item = &mut T> {
         let Sums { queries, errors, hops, reads, bytes, code_distances, full_distances, .. } = self;
         let common = [queries, errors, hops, reads, bytes, code_distances, full_distances];
         common.into_iter().chain(&mut self.own).chain([&mut self.latency_ns]).chain(&mut self.latency_buckets)
@@ -72,11 +72,11 @@ impl Counters {
 
     /// Returns the sums over all threads so far.
     pub(in crate::open) fn sums(&self) -> Sums<u64> {
-        let mut all = Sums::<u64>::default();
+        let mut totals = Sums::<u64>::default();
         for lane in self.0.iter() {
-            all.each_mut().zip(lane.each()).for_each(|(sum, count)| *sum += count.load(Relaxed));
+            totals.all_mut().zip(lane.all()).for_each(|(sum, count)| *sum += count.load(Relaxed));
         }
-        all
+        totals
     }
 }
 

@@ -6,7 +6,7 @@ use super::queries::{RangePlan, RawQueries};
 use crate::error::IndexError;
 use crate::family::QueryState;
 use crate::query::changes::Changes;
-use crate::query::within::Among;
+use crate::query::within::RowFilter;
 use crate::query::{Clock, NO_ID, QueryStats, SearchParams};
 use bathyal_kernels::Neighbor;
 use bathyal_tier::Cx;
@@ -40,7 +40,7 @@ pub(in crate::open) struct Job {
     /// The changes since the index was built.
     changes: Option<Arc<Changes>>,
     /// The rows that it may find; `None` if it may find all.
-    row_filter: Option<Among>,
+    row_filter: Option<RowFilter>,
     in_flight: usize,
     /// Number of workers that answer it.
     threads: usize,
@@ -124,7 +124,7 @@ impl Job {
 
     /// Searches only the rows that `filter` admits. A query may then find fewer than k neighbours; [`NO_ID`]
     /// fills the remaining places.
-    pub(in crate::open) fn with_row_filter(self, filter: Among) -> Job {
+    pub(in crate::open) fn with_row_filter(self, filter: RowFilter) -> Job {
         Job { row_filter: Some(filter), ..self }
     }
 
