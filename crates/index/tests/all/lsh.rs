@@ -117,7 +117,7 @@ fn tables_that_are_sorted_in_parts_are_the_same() {
     let dir = tempfile::tempdir().unwrap();
     let mut random = StdRng::seed_from_u64(5);
     // Entries of all tables take more than any other stage.
-    let (count, tables) = of_whole((150_000, 3), (40_000, 12));
+    let (count, tables) = (of_whole(150_000, 40_000), 12);
     let rows: Vec<u8> = (0..count * 6).map(|_| random.random::<u8>() >> 3).collect();
     let data = VectorFile::from_rows(Element::U8, 6, rows).unwrap();
     let own = LshOptions { tables, ..LshOptions::default() };

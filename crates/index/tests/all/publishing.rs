@@ -31,8 +31,8 @@ const MANY_ROWS: usize = 200;
 const DIM: usize = 4;
 /// In large sets one operation in so many is struck unless more is asked for.
 const STRIDE: usize = 41;
-/// A first kill strikes at every operation of small sets. Whatever else goes wrong strikes at one of so many, unless all
-/// are asked for.
+/// A first kill strikes at every operation of small sets. Whatever else goes wrong strikes at one of so many,
+/// unless all are asked for.
 const OTHER_STRIDE: usize = 5;
 /// Set where every operation is to be struck in them, too: many minutes.
 const ALL_OPERATIONS: &str = "BATHYAL_ALL_OPERATIONS";
@@ -141,7 +141,7 @@ impl Kind {
         }
     }
 
-    /// Rows and dimensions of a set that the least memory divides: its vectors take more than any other stage does.
+    /// Rows and dimensions of a set that the least memory divides: its vectors take more than any other stage.
     fn large_shape(&self) -> (usize, usize) {
         match self.structure {
             Structure::Groups => of_whole((140_000, 32), (80_000, 8)),

@@ -63,8 +63,8 @@ impl Progress for Noted {
     }
 }
 
-/// Rows and dimensions of a set that the least memory divides: its vectors take more than any other stage. That is a
-/// sample of 65,536 vectors for groups, and the calibration or the codes for lists of short vectors.
+/// Rows and dimensions of a set that the least memory divides: its vectors take more than any other stage. That
+/// is a sample of 65,536 vectors for groups, and the calibration or the codes for lists of short vectors.
 fn shape_of(kind: &str) -> (u32, u32) {
     match form_of(kind) {
         (CLUSTER, None) => (of_whole(160_000, 90_000), 8),
@@ -226,12 +226,12 @@ fn a_build_in_one_piece_continues_too() {
 fn posting_lists_continue_after_every_kind_of_step() {
     let deaths = [
         ("spreading", 1),
+        ("grouping", 1),
         ("grouping", 60),
         ("assigning", 2),
         ("admitting", 1),
         ("exact neighbours", 1),
         ("calibrating", 2),
-        ("grouping", 1),
     ];
     let done = ["spreading", "grouping", "first pass", "assigning", "training codes", "admitting"];
     if is_whole() {
