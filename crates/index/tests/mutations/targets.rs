@@ -20,7 +20,7 @@ use bathyal_index::calibrate::list::ListPoint;
 use bathyal_index::calibrate::probed::ProbedPoint;
 use bathyal_index::calibrate::reach::Reach;
 use bathyal_index::calibrate::{Calibration, Curve};
-use bathyal_index::families::cluster::{ClusterEntry, Pruned, check_centroids, check_journal};
+use bathyal_index::families::cluster::{ClusterEntry, MeasuredPrune, check_centroids, check_journal};
 use bathyal_index::families::flat::{FlatCodes, FlatEntry};
 use bathyal_index::families::graph::{self, GraphEntry};
 use bathyal_index::families::lsh::LshEntry;
@@ -645,7 +645,7 @@ fn cluster_manifest() -> Manifest {
         },
         calibration: calibration(vec![point(10, 0.5), point(20, 0.9)]),
         lone_curves: vec![Curve { k: 10, points: vec![point(10, 0.4), point(30, 0.9)] }],
-        prunes: vec![Pruned { probes: 1, prune: 0.25 }],
+        prunes: vec![MeasuredPrune { probes: 1, prune: 0.25 }],
         shorter: Vec::new(),
     };
     let manifest = manifest_of("cluster", &entry, entry.files());

@@ -7,7 +7,7 @@
 //! because one vector hardly changes a group.
 
 use super::build::Work;
-use super::centroids::scope::{self, DistanceRatioCounts, Pruned};
+use super::centroids::scope::{self, DistanceRatioCounts, MeasuredPrune};
 use super::open::load_for_scan;
 use super::search::{Cluster, Scratch};
 use super::section::{ClusterEntry, ShorterCodes};
@@ -83,7 +83,7 @@ pub(crate) fn calibrate(
     let cluster = load_for_scan(work.directory, manifest, entry.clone(), code_bytes, work.progress)?;
     let measurement = Measurement { cluster: &cluster, trial: &trial, places: &places, query_step: 1 };
     let mut measured = MeasuredCurves { pages: trial.curves(), lone: trial.curves() };
-    let mut prunes: Vec<Pruned> = Vec::new();
+    let mut prunes: Vec<MeasuredPrune> = Vec::new();
     climb(&MEASURED_PROBES, cluster.centroids.groups() as u32, work.progress, |probes| {
         prunes.extend(measurement.find_prune(work, probes)?);
         measurement.add(work, probes, scope::prune_of(&prunes, probes as usize), &mut measured)
@@ -243,7 +243,7 @@ impl Measurement<'_> {
 
     /// Returns the prune at which queries scan `probes` groups on average. `None` if distances of groups are
     /// unknown, or if all groups are scanned.
-    fn find_prune(&self, work: &Work<'_>, probes: u32) -> Result<Option<Pruned>, IndexError> {
+    fn find_prune(&self, work: &Work<'_>, probes: u32) -> Result<Option<MeasuredPrune>, IndexError> {
         let centroids = &self.cluster.centroids;
         if !centroids.has_distances() || probes as usize >= centroids.groups() {
             return Ok(None);

@@ -1,6 +1,6 @@
 //! Describes a cluster index for `bathyal inspect`.
 
-use super::centroids::scope::Pruned;
+use super::centroids::scope::MeasuredPrune;
 use super::section::ClusterEntry;
 use crate::family::{Description, Fact};
 use crate::format::groups::GroupLayout;
@@ -43,7 +43,7 @@ fn calibration(entry: &ClusterEntry) -> Vec<String> {
 }
 
 /// Returns a line about the number of groups that single queries scan.
-fn prune_line((fewest, most): (&Pruned, &Pruned)) -> String {
+fn prune_line((fewest, most): (&MeasuredPrune, &MeasuredPrune)) -> String {
     format!(
         "a query scans a third to twice the average number of groups: those up to {:.3} times as far as its \
         near groups if the average is {}, up to {:.3} times if it is {}",

@@ -27,7 +27,7 @@ mod shorter;
 mod sizes;
 mod verify;
 
-pub use centroids::scope::Pruned;
+pub use centroids::scope::MeasuredPrune;
 pub use options::{ClusterOptions, DEFAULT_GROUP_VECTORS};
 pub use section::ClusterEntry;
 

@@ -1,7 +1,7 @@
 //! The entry of a cluster index in a manifest.
 
 use super::centroids::CentroidFile;
-use super::centroids::scope::{self, Pruned};
+use super::centroids::scope::{self, MeasuredPrune};
 use super::cost::ClusterShape;
 use crate::calibrate::probed::{self, ProbedPoint};
 use crate::calibrate::solve::{Solved, Target};
@@ -78,7 +78,7 @@ pub struct ClusterEntry {
     /// The prune for each measured number of probes, by rising probes. Empty under the inner product and for
     /// older indexes; then all queries of an effort scan the same number of groups.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub prunes: Vec<Pruned>,
+    pub prunes: Vec<MeasuredPrune>,
 }
 
 /// Shorter codes, which are made from the stored codes while the index is opened, if the budget does not hold

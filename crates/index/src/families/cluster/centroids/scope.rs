@@ -41,7 +41,7 @@ pub(crate) struct Scope {
 
 /// A measured prune: with it, queries scan `probes` groups on average.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Pruned {
+pub struct MeasuredPrune {
     /// Groups that queries of the calibration scanned on average.
     pub probes: u32,
     /// Groups more than `1 + prune` times as far as the near ones are skipped.
@@ -136,7 +136,7 @@ impl DistanceRatioCounts {
     }
 
     /// Returns the prune at which the queries scan the wanted number of groups on average.
-    pub(crate) fn prune(&self) -> Pruned {
+    pub(crate) fn prune(&self) -> MeasuredPrune {
         let beyond = (self.scope.probes - self.scope.fewest(usize::MAX)) as u64 * self.queries;
         let mut counted = 0;
         let step = self.counts.iter().position(|count| {
@@ -145,13 +145,13 @@ impl DistanceRatioCounts {
         });
         let step = step.unwrap_or(self.counts.len() - 1) as u32 + 1;
         let ratio = f32::from_bits(1.0_f32.to_bits() + (step << BITS_BELOW));
-        Pruned { probes: self.scope.probes as u32, prune: ratio.sqrt() - 1.0 }
+        MeasuredPrune { probes: self.scope.probes as u32, prune: ratio.sqrt() - 1.0 }
     }
 }
 
 /// Returns the prune for a number of probes, interpolated between the `measured` ones. It is 0 if nothing was
 /// measured, or for more probes than were measured.
-pub(crate) fn prune_of(measured: &[Pruned], probes: usize) -> f32 {
+pub(crate) fn prune_of(measured: &[MeasuredPrune], probes: usize) -> f32 {
     let above = measured.partition_point(|at| (at.probes as usize) < probes);
     let Some(more) = measured.get(above) else {
         // Beyond the measured probes, all queries scan the same number of groups.
@@ -167,8 +167,9 @@ pub(crate) fn prune_of(measured: &[Pruned], probes: usize) -> f32 {
 ///
 /// # Errors
 /// A sentence.
-pub(crate) fn check(measured: &[Pruned], groups: u32) -> Result<(), String> {
-    let possible = |at: &Pruned| (1..groups).contains(&at.probes) && at.prune > 0.0 && at.prune.is_finite();
+pub(crate) fn check(measured: &[MeasuredPrune], groups: u32) -> Result<(), String> {
+    let possible =
+        |at: &MeasuredPrune| (1..groups).contains(&at.probes) && at.prune > 0.0 && at.prune.is_finite();
     if measured.iter().all(possible) && measured.is_sorted_by(|a, b| a.probes < b.probes) {
         return Ok(());
     }
@@ -217,7 +218,7 @@ mod tests {
                 counts.add(&mut groups_at(distances[..most].to_vec()), |square| square);
             }
             one.join(&other);
-            let Pruned { probes: measured, prune } = one.prune();
+            let MeasuredPrune { probes: measured, prune } = one.prune();
             assert_eq!(measured as usize, probes);
             let scope = Scope { probes, prune, least: 1 };
             let sum: usize = queries
@@ -231,7 +232,7 @@ mod tests {
 
     #[test]
     fn the_prune_is_interpolated_between_measured_probes() {
-        let measured = [Pruned { probes: 8, prune: 0.1 }, Pruned { probes: 32, prune: 0.3 }];
+        let measured = [MeasuredPrune { probes: 8, prune: 0.1 }, MeasuredPrune { probes: 32, prune: 0.3 }];
         let prune = |probes| prune_of(&measured, probes);
         assert_eq!((prune(1), prune(8), prune(32), prune(33)), (0.1, 0.1, 0.3, 0.0));
         assert!((prune(16) - 0.2).abs() < 1e-6, "{}", prune(16));
@@ -240,16 +241,16 @@ mod tests {
 
     #[test]
     fn prunes_that_no_build_measures_are_refused() {
-        let good = Pruned { probes: 8, prune: 0.1 };
-        assert_eq!(check(&[good, Pruned { probes: 9, ..good }], 10), Ok(()));
+        let good = MeasuredPrune { probes: 8, prune: 0.1 };
+        assert_eq!(check(&[good, MeasuredPrune { probes: 9, ..good }], 10), Ok(()));
         assert_eq!(check(&[], 1), Ok(()));
         for bad in [
-            Pruned { probes: 0, ..good },
-            Pruned { probes: 10, ..good },
-            Pruned { prune: 0.0, ..good },
-            Pruned { prune: -1.0, ..good },
-            Pruned { prune: f32::NAN, ..good },
-            Pruned { prune: f32::INFINITY, ..good },
+            MeasuredPrune { probes: 0, ..good },
+            MeasuredPrune { probes: 10, ..good },
+            MeasuredPrune { prune: 0.0, ..good },
+            MeasuredPrune { prune: -1.0, ..good },
+            MeasuredPrune { prune: f32::NAN, ..good },
+            MeasuredPrune { prune: f32::INFINITY, ..good },
         ] {
             assert!(check(&[bad], 10).is_err(), "{bad:?}");
         }
