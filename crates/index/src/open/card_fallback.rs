@@ -45,7 +45,7 @@ impl CardTrouble {
             return Some(format!("this processor searches, and not a graphics card: {why}"));
         }
         let unsuited = self.standby.as_ref()?.unsuited()?;
-        Some(format!("this processor has searched what a graphics card does not: {unsuited}"))
+        Some(format!("this processor has answered queries that the graphics card cannot answer: {unsuited}"))
     }
 }
 
@@ -84,7 +84,7 @@ impl Reopening {
     fn open(&self) -> Result<Arc<dyn Opened>, IndexError> {
         if let (Some(needed), Some(given)) = (self.lacking, self.split.budget) {
             return Err(IndexError::Memory {
-                what: "going on without the graphics card, whose codes come into memory then,",
+                what: "searching without the graphics card, with its codes in memory,",
                 needed,
                 given,
                 advice: "allow at least that much, or open the index with the card again".into(),
