@@ -1,10 +1,10 @@
-//! Closure assignment (SPANN, NeurIPS'21, section 3.2.2): the lists that each vector asks to be in.
+//! Closure assignment (SPANN, NeurIPS'21, section 3.2.2): the lists that each vector requests to be in.
 //!
-//! A vector belongs to the list of its nearest centroid, and to others whose centroid is nearly as near, for queries
-//! that come from the other side of the boundary. The relative-neighbourhood rule keeps it out of a list whose centroid
-//! is nearer to that of a list that it is already in than to the vector: two such lists are read together, so the second
-//! copy would gain nothing. One walk through the graph over the centroids finds the lists near a whole leaf; each vector
-//! of the leaf is then compared with their centroids exactly.
+//! A vector belongs to the list of its nearest centroid, and to others whose centroids are nearly as near,
+//! for queries from the other side of the boundary. The relative-neighbourhood rule excludes a list if its
+//! centroid is nearer to that of a list already chosen than to the vector: two such lists are read together,
+//! and the second copy would gain nothing. One walk through the graph over the centroids finds the lists near
+//! a whole leaf. Each vector of the leaf is then compared exactly with their centroids.
 
 use super::centroids::navigation_list;
 use super::members::{Request, Requests, buckets};
@@ -23,34 +23,37 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// Centroids near a leaf that its vectors are compared with.
 pub(crate) const CANDIDATES: u32 = 128;
-/// Nearest centroids that a vector chooses its lists among; those beyond are hidden by nearer ones.
+/// The nearest centroids among which a vector chooses its lists. Nearer centroids hide all farther ones.
 const CHOSEN_AMONG: usize = 64;
-/// A list is left out if its centroid is farther than so many times the nearest.
+/// The largest distance of a centroid, as a multiple of the nearest one's, at which a vector chooses its
+/// list.
 const CLOSURE: f32 = 2.0;
-/// A list is hidden by one that is taken if their centroids are nearer to each other than so many times the distance from
-/// the vector to its centroid. Means are nearer to each other than vectors are to means: with 1 as in SPANN, whose
-/// centroids are vectors, SIFT is in 1.2 lists of 8, and answers of recall 0.92 take 128 lists instead of 28. Of 0.35, 0.5,
-/// 0.6, 0.7 and 1 this is the one that suits SIFT, GloVe and MiniLM alike (table in `docs/decisions/spann.md`).
+/// A chosen list hides another if their centroids are nearer to each other than this factor times the
+/// distance from the vector to the other centroid. Means are nearer to each other than vectors are to means.
+/// With a factor of 1, as in SPANN, whose centroids are vectors, SIFT vectors are in 1.2 of 8 lists, and a
+/// recall of 0.92 takes 128 lists instead of 28. Of 0.35, 0.5, 0.6, 0.7 and 1 this one suits SIFT, GloVe and
+/// MiniLM alike (table in `docs/decisions/spann.md`).
 const HIDING: f32 = 0.5;
-/// Lists that a query like a vector would read: what the frequencies of lists are counted for. With 1 grouped lists of SIFT
-/// take 2 to 4% fewer reads, those of MiniLM 6% fewer at recall 0.90 and 4% more at 0.95; 64 differs as little.
+/// The number of lists that a typical query reads, for counting the frequencies of lists. With 1, grouped
+/// lists of SIFT take 2 to 4% fewer reads, and those of MiniLM 6% fewer at recall 0.90 and 4% more at 0.95;
+/// with 64 the differences are as small.
 const NOMINAL_PROBES: usize = 16;
 /// Vectors after which requests are spilled.
 pub(crate) const ROUND_VECTORS: usize = 32_768;
-/// Queries given that are counted: enough for a list of the least share to be seen.
+/// The most given queries that are counted: enough to reach a list of the least share.
 const MOST_QUERIES: usize = 20_000;
 /// Leaves that a thread takes at once.
 const LEAVES_AT_ONCE: usize = 16;
 
-/// What came of the assignment.
+/// The result of the assignment.
 pub(crate) struct Assigned<'a> {
     pub(crate) requests: Requests<'a>,
-    /// For each list, how many vectors of the data have it among the [`NOMINAL_PROBES`] nearest, and how many of the queries
-    /// that were given.
+    /// For each list, the number of vectors, and of given queries, that have it among the [`NOMINAL_PROBES`]
+    /// nearest lists.
     pub(crate) frequencies: Vec<u32>,
 }
 
-/// Lets all vectors ask for lists.
+/// Assigns lists to all vectors: collects their requests.
 pub(crate) fn assign<'a>(
     work: &Work<'a>,
     intake: &Intake,
@@ -107,7 +110,7 @@ pub(crate) fn assign<'a>(
     Ok(Assigned { requests, frequencies })
 }
 
-/// Counts the lists near queries like those to come; together these weigh as much as all vectors do.
+/// Counts the lists near the given queries. All queries together have the same weight as all vectors.
 fn count_queries(
     work: &Work<'_>,
     intake: &Intake,
@@ -142,7 +145,7 @@ fn count_queries(
     Ok(())
 }
 
-/// A vector in the form that centroids have.
+/// Converts vectors to the element of centroids.
 struct Form {
     floats: Vec<f32>,
     row: Vec<u8>,
@@ -164,7 +167,7 @@ impl Form {
     }
 }
 
-/// What one thread works with.
+/// The state of one thread of the assignment.
 struct Assigner<'a> {
     intake: &'a Intake,
     leaves: &'a Leaves,
@@ -172,7 +175,7 @@ struct Assigner<'a> {
     frequencies: &'a [AtomicU32],
     replicas: usize,
     inserter: Inserter<'a>,
-    /// Lists near the present leaf.
+    /// Lists near the current leaf.
     near: Vec<u32>,
     scores: Vec<f32>,
     ranked: Vec<Neighbor>,
@@ -180,7 +183,7 @@ struct Assigner<'a> {
     form: Form,
     rows: RowReader<'a>,
     requests: Vec<Request>,
-    /// Why rows could not be read.
+    /// The error of a failed read of rows.
     failed: Option<VectorError>,
 }
 
@@ -210,14 +213,15 @@ impl<'a> Assigner<'a> {
         })
     }
 
-    /// Lets the vectors of a leaf ask for lists.
+    /// Collects the requests of the vectors of a leaf.
     fn leaf(&mut self, leaf: u32) -> Result<(), VectorError> {
         let found = self.inserter.search(leaf);
         self.ranked.clear();
         self.ranked.extend_from_slice(found);
         self.ranked.sort_unstable();
         self.near.clear();
-        // Its own list first, so that of equally near lists a vector takes that one, and has one in any case.
+        // The leaf's own list comes first: among equally near lists a vector then prefers it, and always has
+        // one list.
         self.near.push(leaf);
         let others = self.ranked.iter().map(|near| near.id).filter(|id| *id != leaf);
         self.near.extend(others.take(CANDIDATES as usize - 1));
@@ -248,7 +252,7 @@ impl<'a> Assigner<'a> {
         Ok(())
     }
 
-    /// Takes the nearest list, and others that no taken one hides.
+    /// Requests the nearest list, and further ones that no requested list hides.
     fn choose(&mut self, slot: u32) {
         self.taken.clear();
         let farthest = self.ranked.first().map_or(0.0, |nearest| nearest.distance * CLOSURE * CLOSURE);

@@ -1,4 +1,5 @@
-//! Building posting lists: leaves and their means, a graph over these, the lists of each vector, what each list stores.
+//! The build of posting lists: leaves and their means, a graph over the means, the lists of each vector, and
+//! the contents of each list.
 
 use super::assign;
 use super::members::{ADMITTED_NAME, MEMBERS_NAME, Memberships};
@@ -207,7 +208,7 @@ impl Staged for SpannOptions {
     }
 }
 
-/// What the manifest will say of the files that were written.
+/// Returns the manifest section for the written files.
 fn section(
     work: &Work<'_>,
     admitted: Admitted,
@@ -237,8 +238,8 @@ fn section(
     }
 }
 
-/// Grows the graph over the centroids, writes what a search navigates by, and admits the vectors to lists; or takes what an
-/// earlier process made of all that.
+/// Builds the graph over the centroids, writes the files for navigation, and admits the vectors to lists. If
+/// the journal has the results of an earlier process, returns those.
 fn admit(
     work: &Work<'_>,
     intake: &Intake,
@@ -288,7 +289,7 @@ fn admit(
     Ok((found, admitted))
 }
 
-/// How often each list is read.
+/// Reads how often each list is read.
 fn frequencies(work: &Work<'_>, admitted: &Admitted) -> Result<Vec<u32>, IndexError> {
     let bytes = read_back(work.directory, FREQUENCIES_NAME, admitted.frequencies)?;
     Ok(bytes.as_chunks::<4>().0.iter().map(|count| u32::from_le_bytes(*count)).collect())

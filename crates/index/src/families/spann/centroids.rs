@@ -8,20 +8,21 @@ use crate::query::QueryStats;
 use bathyal_kernels::quantize::{CodeQuery, Codec};
 use bathyal_kernels::{Distance, Element, Metric, Neighbor, Rows, from_f32, squared_norm, to_f32};
 
-/// What is said of the links where there is no memory for them.
+/// The name of the links in errors of memory.
 const LINKS: &str = "the links of centroids";
-/// Most links of a centroid: a degree is one byte of its file.
+/// The most links of a centroid: the file has one byte for a degree.
 pub(crate) const MOST_DEGREE: u32 = 255;
-/// Candidates of a walk besides the lists that are wanted, at least.
+/// The least number of candidates of a walk in addition to the requested lists.
 const LEAST_MORE: usize = 24;
 
-/// Candidates of the walk that looks for `probes` lists: a quarter more.
+/// Returns the length of the candidate list for finding `probes` lists: a quarter more than `probes`.
 pub(crate) fn navigation_list(probes: usize) -> usize {
     probes.saturating_add(probes / 4).saturating_add(LEAST_MORE)
 }
 
-/// The element that centroids of vectors of `element` are kept in: theirs, unless it cannot hold directions. Centroids of
-/// f16 are kept as f16 under cosine: the rounding of their lengths does not matter where lists are chosen.
+/// Returns the element of the centroids of vectors of `element`: the same, unless it cannot represent
+/// directions. Under cosine, f16 centroids stay f16: the rounding of their lengths does not matter for
+/// choosing lists.
 pub(crate) fn centroid_element(element: Element, metric: Metric) -> Element {
     match (metric, element) {
         (Metric::Cosine, Element::U8 | Element::I8 | Element::Bf16 | Element::B1) => Element::F32,
@@ -32,13 +33,13 @@ pub(crate) fn centroid_element(element: Element, metric: Metric) -> Element {
 /// The links of the graph over centroids.
 #[derive(Debug, Clone)]
 pub(crate) struct CentroidLinks {
-    /// Where the links of each centroid begin in `ids`, and where the last end.
+    /// The offset in `ids` of the links of each centroid, and the end of the last.
     starts: Vec<u32>,
     ids: Vec<u32>,
 }
 
 impl CentroidLinks {
-    /// Appends one centroid's links, rising, to the bytes of a file.
+    /// Appends the encoded links of a centroid, in ascending order.
     pub(crate) fn encode(links: &[u32], out: &mut Vec<u8>) {
         let (bits, low) = links::encoded_bits(links);
         out.push(links.len() as u8);
@@ -48,12 +49,12 @@ impl CentroidLinks {
         links::encode(links, low, &mut out[before..]);
     }
 
-    /// The links of `lists` centroids from the bytes of their file.
+    /// Decodes the links of `lists` centroids.
     ///
     /// # Errors
-    /// A sentence when they end too early or too late, or link to a centroid that is none.
+    /// A description of the fault, if the bytes have the wrong length, or a link leads to no centroid.
     pub(crate) fn from_bytes(bytes: &[u8], lists: u32) -> Result<CentroidLinks, Unreadable> {
-        // Memory is taken for what the file can hold, not for what somebody says: two bytes a list at least.
+        // Allocate by the length of the file, at least two bytes a list, and not by the stated number.
         if bytes.len() as u64 / 2 < u64::from(lists) {
             return Err(format!("{} bytes of links for {lists} lists", bytes.len()).into());
         }
@@ -84,7 +85,7 @@ impl CentroidLinks {
         Ok(CentroidLinks { starts, ids })
     }
 
-    /// Number of centroids that no way leads to from `entry`.
+    /// Returns the number of centroids that are unreachable from `entry`.
     pub(crate) fn unreached(&self, entry: u32) -> u64 {
         let count = self.starts.len().saturating_sub(1);
         let mut reached = vec![false; count];
@@ -104,7 +105,7 @@ impl CentroidLinks {
         &self.ids[self.starts[at] as usize..self.starts[at + 1] as usize]
     }
 
-    /// Bytes that `lists` centroids' links take in memory, at most.
+    /// Returns the most bytes of memory for the links of `lists` centroids.
     pub(crate) fn planned_bytes(lists: u64, max_degree: u32) -> u64 {
         lists * (4 + 4 * u64::from(max_degree)) + 4
     }
@@ -123,16 +124,16 @@ impl Links for CentroidLinks {
     }
 }
 
-/// What centroids are compared as.
+/// The form in which centroids are compared.
 #[derive(Debug)]
 enum Form {
-    /// As they are.
+    /// The vectors: `lists x dim`, row-major.
     Rows { rows: Vec<u8>, distance: Distance },
-    /// By their codes, where the budget does not hold the rows.
+    /// The codes, if the budget does not suffice for the vectors.
     Codes { codec: Box<Codec>, codes: Vec<u8> },
 }
 
-/// Centroids of all lists.
+/// The centroids of all lists, and the graph over them.
 #[derive(Debug)]
 pub(crate) struct Centroids {
     form: Form,
@@ -140,17 +141,18 @@ pub(crate) struct Centroids {
     entry: u32,
     element: Element,
     metric: Metric,
-    /// Inner product: the largest squared length of a centroid, so that distances can be told as multiples.
+    /// Under the inner product: the largest squared length of a centroid, for comparing distances by their
+    /// ratio.
     longest: f32,
 }
 
-/// Memory of one query, reused.
+/// The memory of one query for navigation, which is reused.
 #[derive(Debug)]
 pub(crate) struct Navigation {
     walk: Walk,
     query: Vec<u8>,
     code_query: CodeQuery,
-    /// The lists to scan, the nearest first.
+    /// The chosen lists, the nearest first.
     pub(crate) lists: Vec<Neighbor>,
 }
 
@@ -166,7 +168,8 @@ impl Navigation {
 }
 
 impl Centroids {
-    /// Centroids that are compared exactly; `rows` are as many as `links` has, of `dim` dimensions.
+    /// Creates centroids that are compared exactly. `rows` has one row of `dim` dimensions for each list of
+    /// `links`.
     pub(crate) fn exact(
         element: Element,
         metric: Metric,
@@ -187,7 +190,8 @@ impl Centroids {
         Centroids { form, links, entry, element, metric, longest }
     }
 
-    /// Centroids that are compared by codes. Under the inner product `longest` is unknown and nothing is left out.
+    /// Creates centroids that are compared by their codes. Under the inner product `longest` is then unknown,
+    /// and pruning leaves out no list.
     pub(crate) fn coded(
         element: Element,
         metric: Metric,
@@ -200,9 +204,9 @@ impl Centroids {
         Centroids { form, links, entry, element, metric, longest: f32::INFINITY }
     }
 
-    /// Finds the `probes` lists nearest to `floats` (normalised under cosine), without those that are more than
-    /// `1 + prune` times as far as the nearest where `prune` is above 0 (SPANN, section 3.3); they are in
-    /// [`Navigation::lists`] then.
+    /// Finds the `probes` lists nearest to `floats` (normalised under cosine), and leaves them in
+    /// [`Navigation::lists`]. If `prune` is above 0, lists more than `1 + prune` times as far as the nearest
+    /// are left out (SPANN, section 3.3).
     pub(crate) fn nearest(
         &self,
         floats: &[f32],
@@ -240,7 +244,7 @@ impl Centroids {
         lists.truncate(self.within(floats, lists, prune));
     }
 
-    /// All lists, the nearest first: what no link leads to is found too.
+    /// Ranks all lists, without the graph, so that unreachable ones are found, too.
     fn all(&self, floats: &[f32], prune: f32, navigation: &mut Navigation, stats: &mut QueryStats) {
         let Navigation { query, code_query, lists, .. } = navigation;
         let ids: Vec<u32> = (0..self.count() as u32).collect();
@@ -262,7 +266,8 @@ impl Centroids {
         lists.truncate(self.within(floats, lists, prune));
     }
 
-    /// How many of `lists`, the nearest first, are at most `1 + prune` times as far as the first; all if `prune` is 0.
+    /// Returns how many of `lists`, the nearest first, are at most `1 + prune` times as far as the first; all
+    /// if `prune` is 0.
     pub(crate) fn within(&self, floats: &[f32], lists: &[Neighbor], prune: f32) -> usize {
         let Some(nearest) = lists.first().filter(|_| prune > 0.0) else { return lists.len() };
         let lift = self.lift(floats);
@@ -275,17 +280,17 @@ impl Centroids {
         }
     }
 
-    /// Number of centroids that a walk cannot reach.
+    /// Returns the number of centroids that a walk cannot reach.
     pub(crate) fn unreached(&self) -> u64 {
         self.links.unreached(self.entry)
     }
 
-    /// Number of centroids.
+    /// Returns the number of centroids.
     pub(crate) fn count(&self) -> usize {
         self.links.starts.len() - 1
     }
 
-    /// One centroid as it is kept, as floats.
+    /// Returns one centroid as floats.
     pub(crate) fn row(&self, list: usize, out: &mut [f32]) {
         match &self.form {
             Form::Rows { rows, distance } => {
@@ -299,7 +304,7 @@ impl Centroids {
         }
     }
 
-    /// What makes half a squared distance of the metric's distance: nothing for L2.
+    /// Returns the number that makes a distance of the metric half a squared distance; 0 for L2.
     fn lift(&self, floats: &[f32]) -> f32 {
         match self.metric {
             Metric::InnerProduct => (floats.iter().map(|v| v * v).sum::<f32>() + self.longest) / 2.0,
@@ -308,7 +313,7 @@ impl Centroids {
     }
 }
 
-/// The query as the centroids' element: exactly what the caller gave, since it was that element.
+/// Converts the query to the centroids' element. This is exact, because the caller gave it in that element.
 fn store(element: Element, floats: &[f32], out: &mut Vec<u8>) {
     out.resize(element.row_bytes(floats.len()), 0);
     from_f32(element, floats, out);
@@ -351,7 +356,7 @@ mod tests {
             navigation.lists.iter().map(|list| list.id).collect::<Vec<_>>()
         };
         assert_eq!(found(3, 0.0), [0, 1, 2]);
-        // The nearest is 1 away, so lists are read up to a distance of 2.
+        // The nearest list is at distance 1, so lists up to distance 2 remain.
         assert_eq!(found(10, 1.0), [0, 1]);
         assert_eq!(found(10, 0.5), [0]);
     }

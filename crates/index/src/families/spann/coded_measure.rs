@@ -1,8 +1,9 @@
-//! Measuring what recall every number of lists and of candidates reaches on this very index, before it is published.
+//! The measurement of recall for each number of lists and candidates, on the built index before it is
+//! published; for lists of codes.
 //!
-//! A true neighbour is found if it is in a list that is read and no more vectors of these lists than are compared exactly
-//! have a better estimate. So the lists of a query are scanned up to the worst estimate of any true neighbour, and one scan
-//! measures all numbers of candidates and all prunings at once.
+//! A search finds a true neighbour if one of its lists is read, and if fewer vectors of these lists have a
+//! better estimate than the number of candidates. The lists of a query are therefore scanned up to the worst
+//! estimate of a true neighbour. One scan measures all numbers of candidates and all values of `prune`.
 
 use super::centroids::{Centroids, Navigation};
 use super::coded_write::CodedVectors;
@@ -23,15 +24,15 @@ use bathyal_store::Object;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Numbers of candidates that are recorded.
+/// Numbers of candidates that calibration records.
 const CANDIDATES: [u32; 28] = [
     1, 2, 3, 4, 6, 8, 10, 12, 14, 17, 20, 24, 28, 34, 40, 50, 60, 80, 100, 130, 160, 200, 260, 320, 400, 500,
     700, 1000,
 ];
-/// How much farther than the nearest a list may be; 0 is any distance.
+/// Values of `prune` that calibration records; 0 prunes nothing.
 const PRUNES: [f32; 6] = [0.0, 0.05, 0.1, 0.2, 0.3, 0.5];
 
-/// Measures the index of `work`, whose manifest has not been written yet.
+/// Calibrates the index of `work`, whose manifest is not written yet.
 pub(crate) fn calibrate(
     work: &Work<'_>,
     entry: &SpannEntry,
@@ -57,12 +58,12 @@ pub(crate) fn calibrate(
     Ok(trial.calibration(curves))
 }
 
-/// Drops points that another one beats: by more recall for no more lists and candidates.
+/// Drops points for which another has at least the same recall with no more lists and candidates.
 fn keep_useful(points: &mut Vec<ListPoint>) {
     let all = points.clone();
     let beats = |a: &ListPoint, b: &ListPoint| {
         let no_worse = a.lists <= b.lists && a.search_list <= b.search_list && a.recall >= b.recall;
-        // Of two that are the same the one with the fewest probes stays.
+        // Of equal points the one with the fewest probes stays.
         no_worse
             && ((a.lists, a.search_list, a.recall) != (b.lists, b.search_list, b.recall)
                 || a.probes < b.probes)
@@ -70,7 +71,7 @@ fn keep_useful(points: &mut Vec<ListPoint>) {
     points.retain(|point| !all.iter().any(|other| beats(other, point)));
 }
 
-/// The slots of all true neighbours and of the queries, by id.
+/// Returns the slots of all true neighbours and of the queries, by id.
 fn slots_of(leaves: &Leaves, trial: &Trial) -> Result<HashMap<u32, u32>, IndexError> {
     let wanted = trial.truth.iter().chain(trial.own.iter().flatten());
     let mut slots: HashMap<u32, u32> = wanted.map(|id| (*id, u32::MAX)).collect();
@@ -84,11 +85,11 @@ fn slots_of(leaves: &Leaves, trial: &Trial) -> Result<HashMap<u32, u32>, IndexEr
     Ok(slots)
 }
 
-/// The codes of the true neighbours.
+/// The slots and codes of the true neighbours.
 struct Truth {
-    /// Of each query the neighbours' slots, rising, with their ranks among the true ones.
+    /// For each query, the slots of its neighbours in ascending order, with their ranks.
     neighbors: Vec<Vec<(u32, usize)>>,
-    /// Their codes, as a list holds them.
+    /// For each query, the codes of its neighbours in the form of lists.
     codes: Vec<Vec<u8>>,
 }
 
@@ -114,9 +115,10 @@ impl Truth {
     }
 }
 
-/// Counts of all queries.
+/// Counts over all queries.
 struct Found {
-    /// For each of [`PRUNES`], each k and each of [`CANDIDATES`]: true neighbours that so many candidates found first.
+    /// For each of [`PRUNES`], each k and each of [`CANDIDATES`]: true neighbours for which this is the least
+    /// sufficient number of candidates.
     first: Vec<Vec<Vec<u64>>>,
     /// For each of [`PRUNES`]: lists that were read.
     lists: [u64; PRUNES.len()],
@@ -124,7 +126,7 @@ struct Found {
 
 impl Found {
     fn empty(curves: usize) -> Found {
-        // Those that none finds are counted at the end.
+        // The last entry counts neighbours that need more candidates than the largest number.
         let first = vec![vec![vec![0; CANDIDATES.len() + 1]; curves]; PRUNES.len()];
         Found { first, lists: [0; PRUNES.len()] }
     }
@@ -136,7 +138,7 @@ impl Found {
         self.lists.iter_mut().zip(other.lists).for_each(|(sum, part)| *sum += part);
     }
 
-    /// Adds the points of a number of lists to every curve; returns the best recall of the curve of k = 10.
+    /// Adds the points of a number of probes to every curve. Returns the best recall of the curve for k = 10.
     fn points(&self, curves: &mut [Curve<ListPoint>], probes: u32, trial: &Trial) -> f32 {
         let mut best = 0.0;
         let only = curves.len() == 1;
@@ -146,7 +148,7 @@ impl Found {
                 for (number, (prune, sum)) in PRUNES.into_iter().zip(&mut sums).enumerate() {
                     *sum += self.first[number][at][step];
                     let lists = self.lists[number];
-                    // What leaves no list out is the same as no pruning.
+                    // A value of `prune` that leaves out no list is the same as 0.
                     if search_list < curve.k || (prune > 0.0 && lists == self.lists[0]) {
                         continue;
                     }
@@ -163,7 +165,7 @@ impl Found {
     }
 }
 
-/// What a calibration run reads.
+/// The data of a calibration run.
 struct Measured<'a> {
     centroids: &'a Centroids,
     codes: &'a VectorCodes,
@@ -175,14 +177,15 @@ struct Measured<'a> {
     file: Arc<dyn Object>,
 }
 
-/// Memory of one thread.
+/// The memory of one thread.
 struct Scratch {
     floats: Vec<f32>,
     navigation: Navigation,
     query: CodedQuery,
     list: Vec<u8>,
     hits: Vec<Neighbor>,
-    /// What is estimated no worse than the worst of the true neighbours, with the first list that holds it.
+    /// Vectors with an estimate no worse than that of the worst true neighbour, with the rank of the first
+    /// list that contains each.
     near: Vec<(Neighbor, usize)>,
     seen: VisitedSet,
     found: Found,
@@ -230,7 +233,7 @@ impl Measured<'_> {
         Ok(())
     }
 
-    /// Finds what the lists hold that is estimated no worse than the worst of the true neighbours.
+    /// Collects the vectors in the lists with an estimate no worse than that of the worst true neighbour.
     fn scan(&self, query: usize, scratch: &mut Scratch) -> Result<(), IndexError> {
         let Scratch { navigation, query: prepared, list, hits, near, seen, .. } = scratch;
         hits.clear();
@@ -257,7 +260,8 @@ impl Measured<'_> {
         Ok(())
     }
 
-    /// Counts how many candidates find each of the true neighbours, where `read` lists were read for each pruning.
+    /// Counts the candidates that are needed to find each true neighbour. `read` has the number of lists for
+    /// each value of `prune`.
     fn count(&self, query: usize, read: &[usize; PRUNES.len()], scratch: &mut Scratch) {
         let own = self.trial.own.as_ref().and_then(|own| self.slots.get(&own[query])).copied();
         let neighbors = &self.truth.neighbors[query];

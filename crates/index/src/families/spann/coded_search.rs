@@ -1,21 +1,21 @@
-//! The candidates of a query among the codes of its lists.
+//! The candidates of a query, from the codes of its lists.
 
 use crate::query::codes::{CodedQuery, VectorCodes};
 use crate::query::visited::VisitedSet;
 use bathyal_kernels::Neighbor;
 
-/// Candidates are collected up to so many times as are wanted before the worst are dropped.
+/// The factor by which candidates may exceed the wanted number before the worst are dropped.
 const SLACK: usize = 4;
 
-/// What the codes of a query's lists have come to so far.
+/// The best candidates of the lists that were scanned so far.
 pub(crate) struct Candidates {
     query: CodedQuery,
-    /// The best estimates, by place; no place twice.
+    /// The best estimates, by place. Each place occurs once.
     hits: Vec<Neighbor>,
-    /// Those of one list, by their number in it.
+    /// The estimates of one list, by position in the list.
     of_list: Vec<Neighbor>,
     seen: VisitedSet,
-    /// Estimates from here on are of no use.
+    /// Candidates with this estimate or a larger one are dropped.
     threshold: f32,
     wanted: usize,
 }
@@ -32,30 +32,30 @@ impl Candidates {
         }
     }
 
-    /// Bytes for `wanted` candidates from lists of up to about `longest` vectors.
+    /// Returns the bytes for `wanted` candidates from lists of up to about `longest` vectors.
     pub(crate) fn planned_bytes(wanted: usize, longest: usize) -> u64 {
-        // What was seen before the threshold fell, and the lists that reach beyond it.
+        // The places seen before the threshold fell, and lists that exceed the mean.
         (wanted * (SLACK * 64 + 64) + longest * 24) as u64
     }
 
-    /// Begins a query, normalised under cosine, of which the `wanted` best are to be compared exactly.
+    /// Begins a query, normalised under cosine. Its `wanted` best candidates will be compared exactly.
     pub(crate) fn begin(&mut self, codes: &VectorCodes, floats: &[f32], wanted: usize) {
         codes.begin(floats, &mut self.query);
         self.wanted = wanted.max(1);
         self.forget();
     }
 
-    /// Begins anew with the same query.
+    /// Begins again with the same query.
     pub(crate) fn forget(&mut self) {
         self.hits.clear();
         self.seen.clear();
         self.threshold = f32::INFINITY;
     }
 
-    /// Takes a list of `count` codes with the places of its vectors behind them; all are below `vectors`.
+    /// Scans a list of `count` codes, which the places of its vectors follow; places are below `vectors`.
     ///
     /// # Errors
-    /// A sentence when the list is shorter than that or holds a place that is none.
+    /// A description of the fault, if the list is too short or has an invalid place.
     #[inline]
     pub(crate) fn take(
         &mut self,
@@ -76,7 +76,7 @@ impl Candidates {
             if place >= vectors {
                 return Err(format!("it holds place {place}, which is not among {vectors}"));
             }
-            // All codes of a vector are the same: one that was too far in a list is too far in every other.
+            // All codes of a vector are the same: if it was too far in one list, it is too far in all.
             if self.seen.insert(place) {
                 self.hits.push(Neighbor { distance: hit.distance, id: place });
             }
@@ -87,7 +87,8 @@ impl Candidates {
         Ok(())
     }
 
-    /// Takes the codes whose estimate no number holds as farther than all others. Queries far outside of the data have such.
+    /// Takes codes whose estimate is not a number as farther than all others. They occur for queries far
+    /// outside of the data.
     #[cold]
     fn add_unordered(&mut self, count: usize) {
         let mut estimated = vec![false; count];
@@ -96,7 +97,8 @@ impl Candidates {
         self.of_list.extend(others.map(|(id, _)| Neighbor { distance: f32::INFINITY, id }));
     }
 
-    /// Drops all but the best. Of equal estimates the lowest places stay, in whatever order lists arrive.
+    /// Drops all but the best. Of equal estimates those with the lowest places stay, independent of the order
+    /// of lists.
     fn keep_best(&mut self) {
         let (_, worst, _) = self.hits.select_nth_unstable(self.wanted - 1);
         self.threshold = worst.distance.next_up();

@@ -1,4 +1,4 @@
-//! Every byte of lists of codes, looked at.
+//! The verification of all bytes of lists of codes.
 
 use super::verify::{ListWalk, ROWS_AT_ONCE};
 use crate::error::IndexError;
@@ -6,7 +6,7 @@ use crate::format::postings::BLOCK_BYTES;
 use crate::format::walk::Marks;
 
 impl ListWalk<'_> {
-    /// Rows with ids, each there once; then lists of codes with places that exist, none twice in a list.
+    /// Checks that rows have distinct ids, and that lists of codes have valid places, each once in a list.
     pub(crate) fn coded(&mut self) -> Result<(), IndexError> {
         let end = self.identified_rows()?;
         let (mut bytes, mut places) = (Vec::new(), Vec::new());
@@ -33,7 +33,7 @@ impl ListWalk<'_> {
         Ok(())
     }
 
-    /// The rows and their ids; returns where they end.
+    /// Checks the rows and their ids. Returns the offset of the lists.
     fn identified_rows(&mut self) -> Result<u64, IndexError> {
         let (mut bytes, mut ids) = (Vec::new(), Marks::new(self.vectors)?);
         for first in (0..self.vectors as u32).step_by(ROWS_AT_ONCE as usize) {

@@ -1,4 +1,4 @@
-//! Making and writing lists of codes: the codec, the codes of all vectors in the order of their leaves, the file of postings.
+//! The creation of lists of codes: the codec, the codes of all vectors by slot, and the file of postings.
 
 use super::members::Memberships;
 use super::place::Leaves;
@@ -16,17 +16,17 @@ use bathyal_store::Object;
 use bathyal_vectors::RowReader;
 use std::sync::Arc;
 
-/// While building: the codes by slot, one after the other.
+/// The temporary file of codes, by slot.
 const CODES_NAME: &str = "codes.tmp";
 
-/// The codes of all vectors, while the index is built.
+/// The codes of all vectors during a build.
 pub(crate) struct CodedVectors {
     pub(crate) codes: VectorCodes,
     pub(crate) entry: ListCodesEntry,
     file: Arc<dyn Object>,
 }
 
-/// Trains a codec and encodes all vectors, where lists are to hold codes.
+/// Trains a codec and encodes all vectors. Returns `None` if lists hold no codes.
 pub(crate) fn encode(
     work: &Work<'_>,
     intake: &Intake,
@@ -57,7 +57,7 @@ pub(crate) fn encode(
 }
 
 impl CodedVectors {
-    /// Reads the codes of `slots` (rising), one after the other; neighbours are one read.
+    /// Reads the codes of `slots` (ascending). Consecutive slots share a read.
     pub(crate) fn read(&self, slots: &[u32], codes: &mut Vec<u8>) -> Result<(), IndexError> {
         let size = self.codes.code_bytes();
         codes.resize(slots.len() * size, 0);
@@ -122,7 +122,7 @@ impl CodedVectors {
     }
 }
 
-/// The table of all lists.
+/// Returns the table of all lists.
 fn entries(work: &Work<'_>, leaves: &Leaves, members: &Memberships) -> Result<Vec<ListEntry>, IndexError> {
     let mut entries = Vec::with_capacity(leaves.count());
     let mut slots = Vec::new();

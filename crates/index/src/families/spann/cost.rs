@@ -1,40 +1,41 @@
-//! The cost of searching posting lists on a device: equation 3 of second-tier-memory (section 3.2) with the small reads
-//! that lists without copies make (section 6), and equation 1 of cloud-native-vector-search (section 2.3.1) with the
-//! lists that a local cache holds (section 4).
+//! The cost of searching posting lists on a device. It combines equation 3 of second-tier-memory (section
+//! 3.2), with the small reads of lists without copies (section 6), and equation 1 of
+//! cloud-native-vector-search (section 2.3.1), with the lists in a local cache (section 4).
 
 use crate::cost::Machine;
 use crate::cost::demand::{Demand, Execution, Prediction, moved_bytes, nanoseconds, rate};
 use bathyal_tier::TierProfile;
 use serde::{Deserialize, Serialize};
 
-/// What one query of an index of posting lists costs, whatever the device. Means over a set of queries.
+/// The cost of one query of an index of posting lists, independent of the device. All fields are means over a
+/// set of queries.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ListCost {
     /// Lists searched (# Clusters).
     pub lists: f64,
-    /// Dependent rounds of reads: one, or two where lists name vectors that lie elsewhere.
+    /// Dependent rounds of reads: one, or two if lists refer to vectors stored elsewhere.
     pub hops: f64,
-    /// Reads, the small ones among them.
+    /// All reads, including the small ones.
     pub reads: f64,
-    /// Reads of vectors, or of a few neighbours, that no searched list stores.
+    /// Reads of single vectors, or of a few neighbours, that no searched list stores.
     pub small_reads: f64,
-    /// Bytes asked for, by all reads.
+    /// Bytes of all reads.
     pub bytes: f64,
-    /// Bytes of a vector, which small reads begin at multiples of.
+    /// Bytes of a vector. Small reads begin at multiples of it.
     pub vector_bytes: u32,
-    /// What all reads begin and end at multiples of: 1 where they may begin anywhere.
+    /// All reads begin and end at multiples of this; 1 if they may begin anywhere.
     pub alignment: u32,
     /// Centroids compared.
     pub centroids: f64,
     /// Vectors compared (l in cloud-native-vector-search).
     pub vectors: f64,
-    /// ListTimes time in nanoseconds of one thread, measured where reads take no time: the same search in DRAM.
+    /// Processor time of one thread in nanoseconds, measured in DRAM, where reads take no time.
     pub compute_ns: f64,
 }
 
 impl ListCost {
-    /// Bytes that a device of this granularity moves for a query. What a read moves beyond its own bytes depends on
-    /// where it begins alone: at a vector, or anywhere, as far as the alignment lets it.
+    /// Returns the bytes that a device of this granularity moves for a query. The bytes beyond those of a
+    /// read depend only on where it begins: at a vector, or anywhere that the alignment permits.
     pub fn moved_bytes(&self, granularity: u32) -> f64 {
         let small = self.small_reads.clamp(0.0, self.reads.max(0.0));
         let beyond = |step: u32| moved_bytes(f64::from(step), step, granularity) - f64::from(step);
@@ -44,8 +45,8 @@ impl ListCost {
         self.bytes.max(0.0) + beyond
     }
 
-    /// The same query where a local cache holds this share of what it reads. Lists are taken to be cached or not
-    /// independently of each other, and a round trip is saved only where all lists of a query are there.
+    /// Returns the cost if a local cache holds this share of the reads. Lists are assumed to be cached
+    /// independently of each other, and a round trip is saved only if all lists of a query are cached.
     pub fn cached(&self, share: f64) -> ListCost {
         let share = share.clamp(0.0, 1.0);
         let missing = 1.0 - share;
@@ -59,14 +60,15 @@ impl ListCost {
     }
 }
 
-/// Equation 3 of second-tier-memory as it stands: queries a second of a device that does nothing but read lists,
-/// `bandwidth / (# clusters x size of a cluster)`, payload alone. Infinite where the bandwidth is not known.
+/// Equation 3 of second-tier-memory without additions: the queries per second of a device that only reads
+/// lists, `bandwidth / (# clusters x size of a cluster)`, for the payload only. Infinite if the bandwidth is
+/// unknown.
 pub fn equation_3(cost: &ListCost, device: &TierProfile) -> f64 {
     rate(device.bandwidth_bytes_per_s, cost.bytes)
 }
 
-/// Predicts a search of queries that cost `cost` each, on `device`, run as `execution` says: equation 3 with whole
-/// granules, the reads a second that small reads run into, and the pipeline.
+/// Predicts a search of queries with this cost on `device`. It extends equation 3 by whole granules, the
+/// limit of reads per second, and the pipeline of `execution`.
 pub fn predict(cost: &ListCost, device: &TierProfile, execution: &Execution) -> Prediction {
     let demand = Demand {
         rounds: cost.hops,
@@ -77,18 +79,18 @@ pub fn predict(cost: &ListCost, device: &TierProfile, execution: &Execution) -> 
     demand.on(device, execution)
 }
 
-/// What a processor takes for the parts of a search, in nanoseconds.
+/// Processor times for the parts of a search, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ListTimes {
-    /// Of a centroid that is compared on the way to the nearest lists, with all that this entails.
+    /// For each compared centroid on the way to the nearest lists, with all overheads.
     pub centroid_ns: f64,
-    /// Of a vector that is compared (c_dist), with all that this entails.
+    /// For each compared vector (c_dist), with all overheads.
     pub vector_ns: f64,
 }
 
 impl ListTimes {
-    /// The times of the processor that a query of this cost was measured on, where this share of its compute time went
-    /// into finding the lists; 0 for what it did not do.
+    /// Derives the times from a measured query. `finding_share` is the share of its processor time for
+    /// finding the lists. A time is 0 if the query did nothing of the kind.
     pub fn measured(cost: &ListCost, finding_share: f64) -> ListTimes {
         let share = finding_share.clamp(0.0, 1.0);
         let each = |ns: f64, count: f64| if count > 0.0 { ns.max(0.0) / count } else { 0.0 };
@@ -98,7 +100,7 @@ impl ListTimes {
         }
     }
 
-    /// ListTimes time of a query of this cost.
+    /// Returns the processor time of a query with this cost.
     pub fn compute_ns(&self, cost: &ListCost) -> f64 {
         cost.centroids.max(0.0) * self.centroid_ns + cost.vectors.max(0.0) * self.vector_ns
     }
@@ -109,29 +111,29 @@ impl ListTimes {
 pub struct Terms {
     /// `c_centroid(n, nprobe)`: finding the lists.
     pub centroid_ns: f64,
-    /// `c_fetch(l)`: a time to first byte for each dependent round, and the longer of the bytes' transfer and the
-    /// requests' acceptance, since all lists are asked for at once.
+    /// `c_fetch(l)`: the time to first byte of each dependent round, and the longer of the transfer of bytes
+    /// and the acceptance of requests, since all lists are requested at once.
     pub fetch_ns: f64,
-    /// `l x c_dist`: comparing what arrived.
+    /// `l x c_dist`: comparing the vectors.
     pub distance_ns: f64,
 }
 
 impl Terms {
-    /// The sum: the latency of the query.
+    /// Returns the sum, which is the latency of the query.
     pub fn total_ns(&self) -> f64 {
         self.centroid_ns + self.fetch_ns + self.distance_ns
     }
 
-    /// The share of fetching in the whole; 0 of nothing.
+    /// Returns the share of fetching in the sum; 0 if the sum is 0.
     pub fn fetch_share(&self) -> f64 {
         let total = self.total_ns();
         if total > 0.0 { self.fetch_ns / total } else { 0.0 }
     }
 }
 
-/// Equation 1 of cloud-native-vector-search: what a query costs on a device whose latency is its time to first byte,
-/// whose IOPS are the requests a second that it accepts, and whose bandwidth is that of the network. For what a cache
-/// holds, see [`ListCost::cached`].
+/// Equation 1 of cloud-native-vector-search: the cost of a query on a device. The latency of the device is
+/// its time to first byte, its IOPS are the requests per second that it accepts, and its bandwidth is that of
+/// the network. For the effect of a cache, see [`ListCost::cached`].
 pub fn equation_1(cost: &ListCost, device: &TierProfile, processor: &ListTimes) -> Terms {
     let transfer = nanoseconds(cost.moved_bytes(device.granularity), device.bandwidth_bytes_per_s);
     let requests = nanoseconds(cost.reads, device.iops);
@@ -142,35 +144,37 @@ pub fn equation_1(cost: &ListCost, device: &TierProfile, processor: &ListTimes) 
     }
 }
 
-/// Places in memory that one list more takes to be found: a walk through the graph of centroids.
+/// Memory accesses for finding one more list with a walk through the graph of centroids.
 const ACCESSES_A_PROBE: f64 = 7.5;
-/// The same for a list that was read: its pieces, and what of it was seen before.
+/// Memory accesses for a list that was read: its pieces, and the check for vectors seen before.
 const ACCESSES_A_LIST: f64 = 9.0;
-/// The same for a vector that is read for its code: among the best, in the order of the file, and among those found.
+/// Memory accesses for a candidate of lists of codes: among the best, in the order of the file, and among the
+/// results.
 const ACCESSES_A_CANDIDATE: f64 = 2.0;
-/// Share of the vectors that lie elsewhere which are a read of their own, about: the others share reads with neighbours.
+/// The approximate share of vectors stored elsewhere that are a separate read. The others share reads with
+/// neighbours.
 const OWN_READS: f64 = 0.6;
 
-/// Posting lists as a query meets them, in the mean.
+/// The mean properties of posting lists that determine the cost of a query.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct ListShape {
-    /// Bytes that lie in a list itself.
+    /// Bytes stored in a list itself.
     pub(super) list_bytes: f64,
-    /// Vectors of a list, wherever they lie.
+    /// Vectors of a list, wherever they are stored.
     pub(super) list_vectors: f64,
-    /// Share of these that a list has no more than the address of.
+    /// The share of these of which the list has only the address.
     pub(super) addressed: f64,
-    /// Bytes of a vector, with what lies beside it.
+    /// Bytes of a vector, with the data next to it.
     pub(super) row_bytes: u32,
-    /// Bytes of a code, of lists of codes.
+    /// Bytes of a code, for lists of codes.
     pub(super) code_bytes: Option<f64>,
-    /// What all reads begin and end at multiples of.
+    /// All reads begin and end at multiples of this.
     pub(super) alignment: u32,
 }
 
 impl ListShape {
-    /// What a query asks for that looks for `probes` lists, scans `lists` of them and, of lists of codes, compares so many
-    /// candidates.
+    /// Returns the demand of a query that finds `probes` lists, scans `lists` of them and, for lists of
+    /// codes, compares `candidates` vectors.
     pub(super) fn demand(&self, probes: f64, lists: f64, candidates: f64, machine: &Machine<'_>) -> Demand {
         let elsewhere = match self.code_bytes {
             Some(_) => candidates,
@@ -214,7 +218,8 @@ mod tests {
     use crate::cost::processor::Processor;
     use proptest::prelude::*;
 
-    /// 20 lists of 4096 bytes and 300 vectors of 128 bytes that lie elsewhere; 100 microseconds of computing.
+    /// 20 lists of 4096 bytes, 300 vectors of 128 bytes stored elsewhere, and 100 microseconds of processor
+    /// time.
     const GROUPED: ListCost = ListCost {
         lists: 20.0,
         hops: 2.0,
@@ -247,14 +252,15 @@ mod tests {
 
     #[test]
     fn small_reads_move_granules_and_run_into_the_reads_a_second() {
-        // Vectors of 128 bytes fit granules of 64 and of 256, and each takes a whole one of 4096; lists touch one more.
+        // A vector of 128 bytes fits granules of 64 and of 256, and takes a whole granule of 4096. A list
+        // touches one granule more.
         assert_eq!(GROUPED.moved_bytes(64), GROUPED.bytes + 20.0 * 63.0);
         assert_eq!(GROUPED.moved_bytes(256), 20.0 * (4096.0 + 255.0) + 300.0 * 256.0);
         assert_eq!(GROUPED.moved_bytes(4096), 20.0 * (4096.0 + 4095.0) + 300.0 * 4096.0);
         // Vectors of 100 bytes begin at any multiple of 4.
         let odd = ListCost { vector_bytes: 100, bytes: 300.0 * 100.0, reads: 300.0, ..GROUPED };
         assert_eq!(odd.moved_bytes(64), 300.0 * (100.0 + 60.0));
-        // What was asked for in whole blocks is moved as it is.
+        // Reads of whole blocks move no further bytes.
         let blocks = ListCost { alignment: 4096, bytes: 340.0 * 4096.0, ..GROUPED };
         assert_eq!(blocks.moved_bytes(4096), blocks.bytes);
         assert_eq!(blocks.moved_bytes(512), blocks.bytes);
@@ -263,7 +269,7 @@ mod tests {
         assert_eq!((told.bound, told.qps), (Bound::Iops, 1e7 / 320.0));
         let told = predict(&COUPLED, &device(2800, 25.0, 64, 1e7), &Execution { threads: 80, ..run(1000) });
         assert_eq!(told.bound, Bound::Bandwidth);
-        // Posting 320 reads costs the processor more than posting 20.
+        // Submitting 320 reads costs more processor time than submitting 20.
         let issue = Execution { issue_ns: 150.0, ..run(16) };
         let fast = device(2800, 25.0, 64, 0.0);
         assert_eq!(predict(&GROUPED, &fast, &issue).qps, 1e9 / 148_000.0);
@@ -288,7 +294,7 @@ mod tests {
         assert_eq!((terms.centroid_ns, terms.distance_ns), (40_000.0, 56_400.0));
         assert_eq!(terms.fetch_ns, 50e6 + 20e6);
         assert!((terms.total_ns() - 70_096_400.0).abs() < 1e-6 && terms.fetch_share() > 0.99);
-        // Without a limit of requests it is the transfer.
+        // Without a limit of requests the transfer determines the time.
         let terms = equation_1(&COUPLED, &device(50_000_000, 1.0, 1, 0.0), &processor);
         assert_eq!(terms.fetch_ns, 50e6 + COUPLED.bytes);
         assert_eq!(Terms { centroid_ns: 0.0, fetch_ns: 0.0, distance_ns: 0.0 }.fetch_share(), 0.0);
@@ -371,7 +377,7 @@ mod tests {
                 bytes: lists * list_bytes + small * 128.0,
                 ..GROUPED
             };
-            // What grouping removes lies in the lists then.
+            // Grouping moves these vectors into the lists.
             let grouped = ListCost { reads: cost.reads - saved * small, small_reads: small - saved * small, ..cost };
             let device = device(latency, 5.0, 1 << power, 1e7);
             let execution = Execution { issue_ns, ..run(16) };

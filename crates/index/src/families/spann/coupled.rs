@@ -1,5 +1,5 @@
-//! What a query of coupled lists asks for by their shape alone, before they are built: whether codes within lists, and a
-//! second round for the vectors of the best, are worth it on a device.
+//! The cost of a query of coupled lists from their shape, before they are built. It shows whether codes in
+//! lists, with a second round for the vectors of the best candidates, pay off on a device.
 
 use super::cost::ListCost;
 use crate::cost::demand::moved_bytes;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// Bytes of an id or a place.
 const ID_BYTES: f64 = 4.0;
 
-/// Coupled lists as a query meets them, in the mean.
+/// The mean shape of coupled lists.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct CoupledShape {
     /// Lists searched.
@@ -17,24 +17,24 @@ pub struct CoupledShape {
     pub list_vectors: f64,
     /// Bytes of a vector.
     pub vector_bytes: u32,
-    /// Bytes of a code, where lists hold codes; else they hold copies.
+    /// Bytes of a code, if lists hold codes; otherwise they hold copies.
     pub code_bytes: Option<u32>,
-    /// Candidates whose vectors are read, where lists hold codes.
+    /// Candidates whose vectors are read, if lists hold codes.
     pub candidates: f64,
-    /// Share of the candidates that are a read of their own: near ones lie together, so that some share a block.
+    /// The share of candidates that are a separate read. Near candidates lie together, so some share a block.
     pub apart: f64,
-    /// What all reads begin and end at multiples of: 1 where they may begin anywhere.
+    /// All reads begin and end at multiples of this; 1 if they may begin anywhere.
     pub alignment: u32,
 }
 
 impl CoupledShape {
-    /// Bytes of a list without what alignment adds.
+    /// Returns the bytes of a list without the padding of alignment.
     pub fn list_bytes(&self) -> f64 {
         self.list_vectors.max(0.0) * (f64::from(self.code_bytes.unwrap_or(self.vector_bytes)) + ID_BYTES)
     }
 
-    /// Vectors of the whole set, of which each is in `replicas` lists, by the bytes of one: the size of the index, but for
-    /// centroids.
+    /// Returns the bytes of the index, without centroids, divided by those of the vectors, if each vector is
+    /// in `replicas` lists.
     pub fn amplification(&self, replicas: f64) -> f64 {
         let vector = f64::from(self.vector_bytes.max(1));
         match self.code_bytes {
@@ -43,16 +43,17 @@ impl CoupledShape {
         }
     }
 
-    /// The cost of a query that compares `centroids` and computes for `compute_ns`, codes included.
+    /// Returns the cost of a query that compares `centroids` centroids and takes `compute_ns` of processor
+    /// time, including that for codes.
     pub fn cost(&self, centroids: f64, compute_ns: f64) -> ListCost {
         let unit = f64::from(self.alignment.max(1));
-        // A list begins where it touches no block more than it must.
+        // A list begins where it touches the fewest blocks.
         let of_lists = self.lists * (self.list_bytes() / unit).ceil() * unit;
         let candidates = if self.code_bytes.is_some() { self.candidates.max(0.0) } else { 0.0 };
         let small_reads = candidates * self.apart.clamp(0.0, 1.0);
         let row_bytes = self.vector_bytes + ID_BYTES as u32;
         let each = moved_bytes(f64::from(row_bytes), row_bytes, self.alignment);
-        // What shares a block costs its own bytes only where these are asked for alone.
+        // A vector that shares a block costs its own bytes only if reads are not rounded to blocks.
         let shared = if self.alignment > 1 { 0.0 } else { candidates - small_reads };
         ListCost {
             lists: self.lists,
@@ -96,7 +97,7 @@ mod tests {
         assert_eq!((codes.hops, codes.reads, codes.small_reads, codes.vectors), (2.0, 35.0, 15.0, 30.0));
         assert_eq!(codes.bytes, 20.0 * 200.0 * 52.0 + 30.0 * 1540.0);
         assert!(COPIES.amplification(7.0) > 7.0 && CODES.amplification(7.0) < 1.25);
-        // A narrow device is four times and more as fast, and one that is far and idle half as fast.
+        // Codes are more than four times as fast on a narrow device, and half as fast on a distant, idle one.
         let run = |in_flight| Execution { threads: 1, in_flight, issue_ns: 0.0 };
         let narrow = device(1000, 1.0, 1, 0.0);
         let (copied, coded) = (predict(&copies, &narrow, &run(1000)), predict(&codes, &narrow, &run(1000)));
@@ -110,7 +111,7 @@ mod tests {
     #[test]
     fn blocks_are_read_whole() {
         let disk = CoupledShape { alignment: 4096, ..CODES }.cost(0.0, 0.0);
-        // Lists of 10400 bytes touch three blocks; a row of 1540 begins anywhere at a multiple of 4.
+        // A list of 10400 bytes touches three blocks; a row of 1540 bytes begins at any multiple of 4.
         assert_eq!(disk.bytes, 20.0 * 3.0 * 4096.0 + 15.0 * (4096.0 + 1536.0));
         assert_eq!(disk.moved_bytes(4096), disk.bytes);
     }
@@ -133,7 +134,7 @@ mod tests {
                 CoupledShape { candidates: candidates + 1.0, ..shape },
                 CoupledShape { alignment: 2 * alignment, ..shape },
             ] {
-                // Reads of whole units save the bytes of what shares one.
+                // Reads of whole units save the bytes of vectors that share one.
                 let slack = if alignment == 1 { candidates * f64::from(vector_bytes + 4) } else { 0.0 };
                 let told = more.cost(1.0, 1.0);
                 prop_assert!(told.bytes + slack >= cost.bytes * (1.0 - 1e-12) && told.reads >= cost.reads);

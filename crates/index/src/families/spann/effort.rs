@@ -1,29 +1,30 @@
-//! From a recall to the lists, the pruning and, of lists of codes, the candidates that it takes.
+//! The conversion of a recall to an effort: the number of lists, the pruning and, for lists of codes, the
+//! number of candidates.
 
 use crate::calibrate::solve::{CurvePoint, Question, Solved, mix};
 use crate::calibrate::{Curve, Point};
 use crate::query::Effort;
 use serde::{Deserialize, Serialize};
 
-/// What the rounding of a mean may add to it.
+/// The relative error that the rounding of a mean may add.
 const ROUNDING: f32 = 1e-3;
-/// Lists that are read where a caller names the candidates alone, at least.
+/// The least number of lists of a search that gives only a number of candidates.
 const LEAST_PROBES: u32 = 32;
 
-/// The recall of so many lists and candidates.
+/// A measured effort and its recall.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ListPoint {
-    /// Posting lists that are looked for.
+    /// Posting lists that the search finds.
     pub probes: u32,
-    /// Candidates that are compared exactly, of lists of codes; of lists of vectors it is `probes`.
+    /// For lists of codes: candidates that are compared exactly. For lists of vectors it equals `probes`.
     pub search_list: u32,
-    /// Posting lists more than `1 + prune` times as far as the nearest were left out; 0 where none was.
+    /// Posting lists more than `1 + prune` times as far as the nearest are left out; 0 leaves out none.
     #[serde(default)]
     pub prune: f32,
     /// Mean number of posting lists that were scanned.
     #[serde(default)]
     pub lists: f32,
-    /// Mean recall@k with these.
+    /// Mean recall@k.
     pub recall: f32,
 }
 
@@ -58,7 +59,7 @@ impl Point for ListPoint {
     }
 }
 
-/// An effort between measured ones.
+/// An effort that is measured, or interpolated between two measured ones.
 #[derive(Debug, Clone, Copy)]
 struct At {
     probes: f64,
@@ -96,7 +97,8 @@ impl CurvePoint for At {
     }
 }
 
-/// The points of a curve that differ only in the lists, or of lists of codes only in the candidates.
+/// Groups the points of a curve by `key`. The points of a group differ only in the number of lists or, for
+/// lists of codes, of candidates.
 fn series<K: PartialEq + PartialOrd>(points: &[ListPoint], key: impl Fn(&ListPoint) -> K) -> Vec<Vec<At>> {
     let mut series: Vec<(K, Vec<At>)> = Vec::new();
     for point in points {
@@ -110,11 +112,11 @@ fn series<K: PartialEq + PartialOrd>(points: &[ListPoint], key: impl Fn(&ListPoi
     series.into_iter().map(|(_, points)| points).collect()
 }
 
-/// The effort for a recall that is cheapest by the `price` of so many probes, lists and candidates; `coded` of lists of
-/// codes, of which alone candidates are an effort.
+/// Returns the cheapest effort for a recall, by the `price` of a number of probes, lists and candidates.
+/// `coded` is true for lists of codes; only these have candidates.
 ///
-/// Beyond what was measured lists farther away are needed, and how much farther nobody knows: two thirds of what the recall
-/// leaves out are added to it, and no list is left out for its distance.
+/// Beyond the measured k, more distant lists are needed, and it is unknown how distant they are. The effort
+/// is then that for a recall closer to 1 by two thirds of the remainder, without pruning.
 pub(crate) fn effort(
     curves: &[Curve<ListPoint>],
     k: usize,
@@ -147,8 +149,8 @@ pub(crate) fn effort(
     Some(Solved { effort, reached })
 }
 
-/// The lists that so many probes scan with a pruning, by the measurement that is most like it; all of them where nothing
-/// was measured.
+/// Returns the number of lists that `probes` probes scan with a pruning, from the most similar measurement;
+/// all of them if nothing was measured.
 pub(crate) fn lists_of(curves: &[Curve<ListPoint>], probes: usize, prune: f32) -> f64 {
     let probes = probes as f64;
     let unlike = |point: &&ListPoint| (point.prune - prune).abs();
@@ -160,8 +162,8 @@ pub(crate) fn lists_of(curves: &[Curve<ListPoint>], probes: usize, prune: f32) -
     like.map_or(probes, |point| probes * f64::from(point.lists) / f64::from(point.probes.max(1)))
 }
 
-/// The lists that are read for so many candidates when the caller names no number: enough that the candidates limit the
-/// recall.
+/// Returns the number of lists for a number of candidates, if the caller gives no number of lists. It is
+/// large enough that the candidates limit the recall.
 pub(crate) fn probes_for(search_list: u32) -> u32 {
     search_list.max(LEAST_PROBES)
 }
@@ -227,7 +229,8 @@ mod tests {
         assert_eq!(at(10, 0.849, dear_candidates), solved(15, 20, 0.0, true));
         assert_eq!(at(10, 0.86, dear_lists), solved(20, 20, 0.2, true));
         assert_eq!(at(10, 0.99, dear_lists), solved(20, 20, 0.0, false));
-        // Twice the k: twice the candidates and lists of the recall two thirds of the way to all, without pruning.
+        // Twice the k: twice the candidates and lists of the recall that is closer to 1 by two thirds,
+        // without pruning.
         assert_eq!(at(20, 0.70, dear_lists), solved(36, 40, 0.0, true));
         assert_eq!(effort(&[], 10, 0.9, true, price(1.0, 1.0)), None);
     }

@@ -1,9 +1,9 @@
-//! Pieces of a file that a query wants, joined into few reads.
+//! Joins the pieces of a file that a query requests into few reads.
 
 use bathyal_tier::Span;
 use std::ops::Range;
 
-/// Bytes that are wanted, and for what.
+/// A requested range of bytes, and its purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Piece<W> {
     start: u64,
@@ -12,13 +12,13 @@ pub(super) struct Piece<W> {
 }
 
 impl<W> Piece<W> {
-    /// Where the piece begins among the bytes of its read.
+    /// Returns the offset of the piece in the bytes of its read.
     #[inline]
     pub(super) fn offset_in(&self, span: &Span) -> usize {
         (self.start - span.offset) as usize
     }
 
-    /// The piece's bytes within those of its read.
+    /// Returns the bytes of the piece, from those of its read.
     #[inline]
     pub(super) fn of<'b>(&self, span: &Span, bytes: &'b [u8]) -> &'b [u8] {
         let start = self.offset_in(span);
@@ -26,16 +26,16 @@ impl<W> Piece<W> {
     }
 }
 
-/// How reads are made of pieces.
+/// The rules for joining pieces.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Joining {
-    /// Reads begin and end at multiples of this, in bytes; pieces that share a unit share a read.
+    /// Reads begin and end at multiples of this, in bytes. Pieces that share a unit share a read.
     pub(super) unit: u64,
-    /// Bytes of the file: a read ends there at the latest.
+    /// The length of the file in bytes, at which the last read ends.
     pub(super) end: u64,
-    /// Longest read that pieces are joined to.
+    /// The longest read to which pieces are joined.
     pub(super) most: u64,
-    /// Bytes between two pieces that are read in vain rather than that the second gets a read of its own.
+    /// The most bytes between two pieces of one read, which are read without need.
     pub(super) gap: u64,
 }
 
@@ -53,14 +53,14 @@ impl<W: Copy> Gather<W> {
         Gather { pieces: Vec::new(), spans: Vec::new(), firsts: Vec::new() }
     }
 
-    /// Forgets everything.
+    /// Removes all pieces and reads.
     pub(super) fn clear(&mut self) {
         self.pieces.clear();
         self.spans.clear();
         self.firsts.clear();
     }
 
-    /// Notes that `range` is wanted; an empty one is not.
+    /// Requests a range, unless it is empty.
     pub(super) fn want(&mut self, range: Range<u64>, what: W) {
         if range.end > range.start {
             let len = (range.end - range.start) as u32;
@@ -68,7 +68,7 @@ impl<W: Copy> Gather<W> {
         }
     }
 
-    /// Puts the pieces in the order of the file and joins those that touch, or nearly so.
+    /// Sorts the pieces in the order of the file, and joins those that are adjacent or nearly so.
     pub(super) fn join(&mut self, joining: Joining) {
         let Joining { unit, end, most, gap } = joining;
         self.pieces.sort_unstable_by_key(|piece| (piece.start, piece.len));
@@ -95,18 +95,18 @@ impl<W: Copy> Gather<W> {
         }
     }
 
-    /// The reads of the round, rising.
+    /// Returns the reads of the round, in ascending order.
     pub(super) fn spans(&self) -> &[Span] {
         &self.spans
     }
 
-    /// Which pieces read `read` brings.
+    /// Returns the pieces of a read.
     pub(super) fn pieces_of(&self, read: usize) -> Range<usize> {
         let end = self.firsts.get(read + 1).map_or(self.pieces.len(), |first| *first as usize);
         self.firsts[read] as usize..end
     }
 
-    /// One of the pieces, in the order of the file.
+    /// Returns a piece, by its position in the order of the file.
     #[inline]
     pub(super) fn piece(&self, at: usize) -> Piece<W> {
         self.pieces[at]

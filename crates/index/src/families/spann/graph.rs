@@ -1,4 +1,5 @@
-//! The graph over the centroids: the project's own Vamana, grown in rounds, with the files that a search loads.
+//! The graph over the centroids: a Vamana graph that is built in rounds, and the files of it that a search
+//! loads.
 
 use super::centroids::CentroidLinks;
 use super::section::{CENTROIDS_NAME, LINKS_NAME};
@@ -11,14 +12,15 @@ use crate::format::appender::Appender;
 use crate::format::manifest::FileEntry;
 use crate::partition::space::Space;
 
-/// Links of a centroid: half of what a graph over vectors has, since everything here is compared exactly and in DRAM.
+/// Links of a centroid: half of those in a graph over vectors, since centroids are compared exactly and in
+/// DRAM.
 pub(crate) const CENTROID_DEGREE: u32 = 32;
-/// Candidates while growing (L in DiskANN).
+/// The candidate list of the build (L in DiskANN).
 const CENTROID_SEARCH_LIST: u32 = 64;
-/// Bytes written at once.
+/// Bytes of one write.
 const WRITE_BYTES: usize = 1 << 20;
 
-/// How the graph over the centroids is grown.
+/// Returns the options of the graph over the centroids.
 pub(crate) fn options(work: &Work<'_>) -> GraphOptions {
     GraphOptions {
         max_degree: CENTROID_DEGREE,
@@ -28,7 +30,7 @@ pub(crate) fn options(work: &Work<'_>) -> GraphOptions {
     }
 }
 
-/// Grows the graph.
+/// Builds the graph.
 pub(crate) fn grow<'a>(
     work: &'a Work<'_>,
     centroids: &'a Space,

@@ -1,17 +1,19 @@
 //! Cluster-aware grouping (second-tier-memory, section 6.2): beside which of its lists each vector is stored.
 //!
-//! Let `A[i][j]` be 1 if vector `i` is in list `j`, `h[j]` how often list `j` is read, and `P[i][j]` 1 if `i` is stored
-//! with `j`. A read of list `j` is one large read and a small one for each of its vectors that is stored elsewhere, so
-//! what is to be small is `sum over j of h[j] * (1 + sum over i of (A[i][j] - P[i][j]))` with `P <= A` and one `j` for
-//! each `i` (objective (4) of the paper; it prints `P` where its text and its constraints mean `A - P`).
+//! Let `A[i][j]` be 1 if vector `i` is in list `j`, `h[j]` how often list `j` is read, and `P[i][j]` 1 if `i`
+//! is stored with `j`. A read of list `j` is one large read and a small one for each of its vectors that is
+//! stored elsewhere, so what is to be small is `sum over j of h[j] * (1 + sum over i of (A[i][j] - P[i][j]))`
+//! with `P <= A` and one `j` for each `i` (objective (4) of the paper; it prints `P` where its text and its
+//! constraints mean `A - P`).
 //!
-//! **The greedy choice is optimal.** `h` and `A` are given, so the objective is a constant less
-//! `sum over i of (sum over j of h[j] * P[i][j])`. No constraint joins two vectors, so each inner sum is made as large
-//! as it can be on its own; it has one term, so by the list of the vector that is read most often. That also makes the
-//! expected number of vectors fetched singly the least if those that another list of the same query brings along are
-//! not fetched again: a vector is spared exactly when its owner is among the lists that are read.
+//! **The greedy choice is optimal.** `h` and `A` are given, so the objective is a constant less `sum over i
+//! of (sum over j of h[j] * P[i][j])`. No constraint joins two vectors, so each inner sum is made as large as
+//! it can be on its own; it has one term, so by the list of the vector that is read most often. That also
+//! makes the expected number of vectors fetched singly the least if those that another list of the same query
+//! brings along are not fetched again: a vector is spared exactly when its owner is among the lists that are
+//! read.
 
-/// No list: a vector that none has offered a place.
+/// The owner of a vector that no list has offered to store.
 pub(crate) const NO_LIST: u32 = u32::MAX;
 
 /// The owner of each vector, found in one pass over the lists.
@@ -23,13 +25,13 @@ pub(crate) struct Owners<'a> {
 }
 
 impl<'a> Owners<'a> {
-    /// Vectors without owners. `frequencies` has a number for each list.
+    /// Creates vectors without owners. `frequencies` has a number for each list.
     pub(crate) fn new(vectors: usize, frequencies: &'a [u32]) -> Owners<'a> {
         Owners { frequencies, owners: vec![NO_LIST; vectors] }
     }
 
-    /// Gives the vectors of `list` to it where it is read more often than their owners so far; of equals the lowest
-    /// list owns a vector, whatever order they come in.
+    /// Makes `list` the owner of its vectors if it is read more often than their owners so far. Of lists that
+    /// are read equally often the lowest becomes the owner, independent of their order.
     pub(crate) fn offer(&mut self, list: u32, vectors: &[u32]) {
         let offered = self.frequencies[list as usize];
         for vector in vectors {
@@ -41,7 +43,7 @@ impl<'a> Owners<'a> {
         }
     }
 
-    /// The owner of each vector; [`NO_LIST`] of one that is in no list.
+    /// Returns the owner of each vector; [`NO_LIST`] if it is in no list.
     pub(crate) fn finish(self) -> Vec<u32> {
         self.owners
     }
@@ -78,7 +80,7 @@ mod tests {
             Instance { vectors, lists, frequencies }
         }
 
-        /// Objective (4) for an owner of each vector.
+        /// Returns the value of objective (4) for an owner of each vector.
         fn reads(&self, owners: &[u32]) -> u64 {
             let reads = |(list, members): (usize, &Vec<u32>)| {
                 let elsewhere = members.iter().filter(|v| owners[**v as usize] != list as u32).count() as u64;
@@ -87,7 +89,7 @@ mod tests {
             self.lists.iter().enumerate().map(reads).sum()
         }
 
-        /// The least value of objective (4), by branch and bound over all `P`.
+        /// Returns the least value of objective (4), by branch and bound over all `P`.
         fn least_reads(&self) -> f64 {
             let mut problem = Problem::new(OptimizationDirection::Minimize);
             let mut stored = vec![Vec::new(); self.vectors];

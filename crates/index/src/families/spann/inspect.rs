@@ -1,4 +1,4 @@
-//! What posting lists are made of.
+//! The description of an index of posting lists.
 
 use super::effort::ListPoint;
 use super::section::SpannEntry;
@@ -23,7 +23,7 @@ pub(super) fn describe(manifest: &Manifest, entry: &SpannEntry, postings: &Posti
         section_bytes += section.end - section.start;
     }
     let lists = f64::from(entry.list_count);
-    // Every stored copy has its bytes, and a coupled one its id.
+    // Every stored copy has the bytes of a vector, and a coupled one also those of an id.
     let copies = entry.copies - addresses;
     let rows = if addresses > 0 { manifest.vectors } else { copies };
     let stored_bytes = manifest.stored_row_bytes().map_or(0, |bytes| bytes as u64);
@@ -78,7 +78,7 @@ pub(super) fn describe(manifest: &Manifest, entry: &SpannEntry, postings: &Posti
     }
 }
 
-/// The ends of each curve.
+/// Describes the ends of each curve.
 fn calibration(entry: &SpannEntry) -> Vec<String> {
     let calibration = &entry.calibration;
     let line = |(k, least, most): (u32, ListPoint, ListPoint)| {

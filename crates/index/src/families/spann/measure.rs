@@ -1,8 +1,9 @@
-//! Measuring what recall every number of lists reaches on this very index, before it is published.
+//! The measurement of recall for each number of lists, on the built index before it is published; for lists
+//! of vectors.
 //!
-//! All vectors of a list that is read are compared exactly, so a true neighbour is found if any of its lists is among
-//! those that the walk through the centroids chose: no list has to be read. Vectors of the data stand in for queries,
-//! each absent from its own answer.
+//! All vectors of a list that is read are compared exactly. A search therefore finds a true neighbour if one
+//! of its lists is among those that the walk through the centroids chose, and the measurement reads no list.
+//! Vectors of the data are the queries, and each is excluded from its own results.
 
 use super::centroids::{CentroidLinks, Centroids, Navigation, centroid_element};
 use super::effort::ListPoint;
@@ -20,14 +21,14 @@ use bathyal_kernels::Neighbor;
 use bathyal_store::GenerationExt;
 use std::collections::HashMap;
 
-/// Numbers of lists that are tried.
+/// Numbers of probes that calibration tries.
 pub(super) const PROBES: [u32; 24] = [
     1, 2, 3, 4, 6, 8, 11, 16, 22, 32, 45, 64, 90, 128, 180, 256, 360, 512, 720, 1024, 1440, 2048, 2880, 4096,
 ];
-/// How much farther than the nearest a list may be; 0 is any distance.
+/// Values of `prune` that calibration records; 0 prunes nothing.
 const PRUNES: [f32; 8] = [0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.7];
 
-/// Measures the index of `work`, whose manifest has not been written yet.
+/// Calibrates the index of `work`, whose manifest is not written yet.
 pub(crate) fn calibrate(
     work: &Work<'_>,
     entry: &SpannEntry,
@@ -50,12 +51,12 @@ pub(crate) fn calibrate(
     Ok(trial.calibration(curves))
 }
 
-/// The largest number of lists that is tried.
+/// Returns the largest number of probes that is tried.
 pub(super) fn most_probes(entry: &SpannEntry) -> u32 {
     entry.list_count.min(PROBES[PROBES.len() - 1])
 }
 
-/// The lists of each vector of `wanted`, found by going through all.
+/// Returns the lists of each vector of `wanted`, from a pass over all lists.
 fn lists_of(
     leaves: &Leaves,
     members: &Memberships,
@@ -80,7 +81,7 @@ fn lists_of(
     Ok(lists)
 }
 
-/// The centroids as an index with room for them has them.
+/// Loads the centroids for exact comparison.
 pub(super) fn centroids(work: &Work<'_>, entry: &SpannEntry) -> Result<Centroids, IndexError> {
     let load = |name: &str| work.directory.read(name);
     let (element, metric) = (work.data.element(), work.options.metric);
@@ -96,24 +97,25 @@ pub(super) fn centroids(work: &Work<'_>, entry: &SpannEntry) -> Result<Centroids
     ))
 }
 
-/// What a calibration run reads.
+/// The data of a calibration run.
 struct Measured<'a> {
     centroids: &'a Centroids,
     trial: &'a Trial,
     lists: &'a HashMap<u32, Vec<u32>>,
 }
 
-/// Counts of all queries.
+/// Counts over all queries.
 #[derive(Default)]
 struct Found {
-    /// For each of [`PRUNES`] and each k: true neighbours that were in a list.
+    /// For each of [`PRUNES`] and each k: true neighbours in a list that was read.
     neighbors: [Vec<u64>; PRUNES.len()],
     /// For each of [`PRUNES`]: lists that were read.
     lists: [u64; PRUNES.len()],
 }
 
 impl Found {
-    /// Adds a point to every curve for each prune that left lists out; returns the recall of the curve of k = 10.
+    /// Adds a point to every curve for each value of `prune` that left out lists. Returns the recall of the
+    /// curve for k = 10.
     fn points(&self, curves: &mut [Curve<ListPoint>], probes: u32, trial: &Trial) -> f32 {
         let mut best = 0.0;
         let only = curves.len() == 1;
@@ -134,7 +136,7 @@ impl Found {
     }
 }
 
-/// Memory of one thread.
+/// The memory of one thread.
 struct Scratch {
     floats: Vec<f32>,
     navigation: Navigation,

@@ -1,8 +1,8 @@
-//! The vectors of every list, on disk while the index is built: requests of vectors to be in a list, spilled by list, and
-//! the memberships that came of them.
+//! The vectors of every list, on disk during a build: the requests of vectors to be in a list, spilled by
+//! list, and the resulting memberships.
 //!
-//! Nothing here takes memory by membership: requests wait in files of a number of lists each, which are admitted one
-//! after the other, and memberships are read from front to back.
+//! The memory does not grow with memberships. Requests are in files of a number of lists each, which are
+//! processed one after the other, and memberships are read sequentially.
 
 use super::place::Leaves;
 use crate::error::IndexError;
@@ -10,25 +10,25 @@ use crate::format::appender::{Appender, ReadBack, Written, read_back};
 use bathyal_store::{Draft, Object};
 use std::sync::Arc;
 
-/// While building: for each list the number of its vectors and their slots.
+/// The temporary file with the number of vectors of each list, and their slots.
 pub(crate) const MEMBERS_NAME: &str = "members.tmp";
-/// While building: a bit a slot, whether some list has admitted it.
+/// The temporary file with a bit for each slot, which is set if a list has admitted it.
 pub(crate) const ADMITTED_NAME: &str = "admitted.tmp";
 /// Bytes of a spilled request.
 pub(crate) const REQUEST_BYTES: usize = 12;
-/// Bytes of requests that are admitted together, about.
+/// Approximate bytes of requests that are processed together.
 pub(crate) const BUCKET_BYTES: u64 = 8 << 20;
-/// Most buckets: each has an open file.
+/// The most buckets; each has an open file.
 pub(crate) const MOST_BUCKETS: u64 = 128;
 /// Bytes of the buffers of all buckets together.
 pub(crate) const SPILL_BYTES: usize = 8 << 20;
 
-/// A vector asks to be in a list.
+/// The request of a vector to be in a list.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Request {
     pub(crate) list: u32,
     pub(crate) slot: u32,
-    /// From the vector to the list's centroid: of too many, the nearest are admitted.
+    /// The distance from the vector to the list's centroid. The nearest vectors are admitted.
     pub(crate) distance: f32,
 }
 
@@ -47,12 +47,12 @@ impl Request {
     }
 }
 
-/// Buckets that `vectors` vectors with up to `replicas` requests each are spilled to.
+/// Returns the number of buckets for the requests of `vectors` vectors, with up to `replicas` requests each.
 pub(crate) fn buckets(vectors: u64, replicas: u32) -> u64 {
     (vectors * u64::from(replicas) * REQUEST_BYTES as u64).div_ceil(BUCKET_BYTES).min(MOST_BUCKETS)
 }
 
-/// Files of requests, each of so many lists.
+/// Files of requests, each for a range of lists.
 pub(crate) struct Requests<'a> {
     directory: &'a dyn Draft,
     files: Vec<Appender>,
@@ -86,8 +86,8 @@ impl<'a> Requests<'a> {
         Ok(())
     }
 
-    /// Admits to each list the `limit` nearest of those that ask (of equals the lowest slots); who is admitted to none
-    /// will be in the list of its own leaf.
+    /// Admits to each list the `limit` nearest vectors that request it (of equally near ones the lowest
+    /// slots). A vector that no list admits will be in the list of its own leaf.
     pub(crate) fn admit(
         mut self,
         leaves: &Leaves,
@@ -150,7 +150,7 @@ fn read_bucket(
         file.fill(&mut bytes)?;
         requests.push(Request::from_bytes(&bytes));
     }
-    // What cannot be removed now goes when the index is published.
+    // Publishing removes the file if this fails.
     let _ = directory.delete(&bucket_name(bucket));
     Ok(())
 }
@@ -159,19 +159,19 @@ fn read_bucket(
 pub(crate) struct Memberships {
     file: Arc<dyn Object>,
     written: Written,
-    /// A bit a slot: whether some list has admitted it.
+    /// A bit for each slot, which is set if a list has admitted it.
     admitted: Vec<u64>,
     lists: usize,
 }
 
 impl Memberships {
-    /// Goes through the lists from the first on.
+    /// Begins a pass over all lists.
     pub(crate) fn read<'a>(&'a self, leaves: &'a Leaves) -> Result<Reading<'a>, IndexError> {
         let file = ReadBack::new(self.file.clone(), self.written);
         Ok(Reading { of: self, leaves, file, list: 0, bytes: Vec::new() })
     }
 
-    /// Writes what is in memory of them; returns how far that and the memberships are written.
+    /// Writes the bits of admitted slots. Returns the written lengths of the memberships and of the bits.
     pub(crate) fn save(&self, directory: &dyn Draft) -> Result<(Written, Written), IndexError> {
         let mut file = Appender::create(directory, ADMITTED_NAME)?;
         for words in self.admitted.chunks(SPILL_BYTES / 64) {
@@ -180,7 +180,7 @@ impl Memberships {
         Ok((self.written, file.sync()?))
     }
 
-    /// The memberships of `lists` lists that an earlier process saved.
+    /// Restores the memberships of `lists` lists that an earlier process saved.
     pub(crate) fn restore(
         directory: &dyn Draft,
         lists: usize,
@@ -193,7 +193,7 @@ impl Memberships {
     }
 }
 
-/// The lists one after the other.
+/// A pass over all lists.
 pub(crate) struct Reading<'a> {
     of: &'a Memberships,
     leaves: &'a Leaves,
@@ -203,7 +203,8 @@ pub(crate) struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// The next list: its number, with its slots, rising, in `slots`; `None` after the last.
+    /// Reads the next list: returns its number, and leaves its slots in `slots`, in ascending order. Returns
+    /// `None` after the last list.
     pub(crate) fn next(&mut self, slots: &mut Vec<u32>) -> Result<Option<u32>, IndexError> {
         if self.list == self.of.lists {
             return Ok(None);
@@ -225,7 +226,7 @@ impl Reading<'_> {
     }
 
     fn take(&mut self, count: usize) -> Result<&[u8], IndexError> {
-        // A length that the disk made up would be too much memory.
+        // A length that is damaged on disk would allocate too much memory.
         let count = count.min(self.file.left() as usize);
         self.bytes.resize(count, 0);
         self.file.fill(&mut self.bytes)?;

@@ -1,9 +1,11 @@
-//! Posting lists (SPANN, NeurIPS'21): a graph over centroids in memory, and a list a centroid on the tier.
+//! Posting lists (SPANN, NeurIPS'21): a graph over centroids in memory, and a list for each centroid on the
+//! tier.
 //!
-//! A query walks the graph of centroids (`centroids`) and reads the nearest lists in one submission (`search`); vectors
-//! that a list only has the address of follow in a second one (second-tier-memory, section 6), and those that lists of
-//! codes found near (`coded`). `gather` joins what a submission wants into reads, `wanted` knows which rows of other lists
-//! are left.
+//! A query walks the graph of centroids (`centroids`) and reads the nearest lists in one submission
+//! (`search`). A second submission reads the vectors of which a list has only the address
+//! (second-tier-memory, section 6), or whose codes in lists are near (`coded_search`). `gather` joins the
+//! pieces of a submission into reads. `wanted_rows` collects the rows that a query wants from lists that it
+//! does not read whole.
 
 mod assign;
 mod build;
@@ -60,11 +62,11 @@ pub static FAMILY: Family = Family {
     read: |manifest| Ok(Box::new(open::StoredLists::read(manifest)?)),
 };
 
-/// Reads the bytes of a journal as a build of `vectors` vectors of `dim` bytes each that continues does, with leaves of
-/// `leaf` vectors and `rows` placed at a time, and says what is wrong with them.
+/// Checks the bytes of a journal in the way that a continued build reads them: a build of `vectors` vectors
+/// of `dim` bytes each, with leaves of `leaf` vectors, which places `rows` vectors at a time.
 ///
 /// # Errors
-/// A sentence.
+/// A description of the fault.
 pub fn check_journal(
     bytes: &[u8],
     vectors: usize,
@@ -78,20 +80,20 @@ pub fn check_journal(
     steps::Journal::parse::<SpannOptions>(bytes, &shape).map(|_| ())
 }
 
-/// Reads the bytes of a file with the links of `lists` centroids as opening an index does, and says what is wrong with
+/// Checks the bytes of a file with the links of `lists` centroids in the way that opening an index reads
 /// them.
 ///
 /// # Errors
-/// A sentence.
+/// A description of the fault.
 pub fn check_links(bytes: &[u8], lists: u32) -> Result<(), String> {
     centroids::CentroidLinks::from_bytes(bytes, lists).map(|_| ()).map_err(|unread| unread.to_string())
 }
 
-/// Reads the bytes of the codec of lists of codes as opening an index of vectors of `dim` dimensions does, and says what is
-/// wrong with them.
+/// Checks the bytes of the codec of lists of codes in the way that opening an index reads them; vectors have
+/// `dim` dimensions.
 ///
 /// # Errors
-/// A sentence.
+/// A description of the fault.
 pub fn check_list_codec(bytes: &[u8], dim: usize, metric: Metric, code_bytes: u32) -> Result<(), String> {
     VectorCodes::from_bytes(bytes, dim, metric, code_bytes).map(|_| ())
 }

@@ -1,4 +1,4 @@
-//! Opening posting lists: what stays in memory, read and checked.
+//! Opening an index of posting lists: reads and checks the data that stays in memory.
 
 use super::centroids::{CentroidLinks, Centroids, centroid_element};
 use super::coded_search::Candidates;
@@ -26,48 +26,51 @@ use bathyal_tier::TierProfile;
 use bathyal_vectors::progress::Progress;
 use std::sync::Arc;
 
-/// Bytes that a search reads in vain rather than begin another read, at least. A million SIFT descriptors in grouped lists,
-/// 22 lists a query, one thread: 1,843 queries/s without gaps and 2,042 with this one in DRAM, at half of the reads and
-/// 1.8 times the bytes; twice the gap gains another tenth for 1.4 times the bytes.
+/// The least gap: bytes that a search reads without need to save another read. With a million SIFT
+/// descriptors in grouped lists, 22 lists a query, one thread, in DRAM, it answers 1,843 queries/s without
+/// gaps and 2,042 with this gap, at half of the reads and 1.8 times the bytes. Twice the gap gains another
+/// tenth for 1.4 times the bytes.
 const LEAST_GAP: u64 = 1 << 10;
-/// The same at most, however dear a read is: two blocks of a disk.
+/// The largest gap, for devices with expensive reads: two blocks of a disk.
 const MOST_GAP: u64 = 8 << 10;
 
-/// The gap that suits a device: the bytes whose transfer takes as long as one more read, and a power of two, so that two probes
-/// of a device lead to the same reads. With emulated RDMA (150 ns to post a
-/// read, 25 GB/s: 3.8 KiB) a search as above answers 1,229 queries/s without gaps, 1,530 with 1 KiB and 1,800 to 1,950
-/// with 2 to 4 KiB.
+/// Returns the gap that suits a device: the bytes whose transfer takes as long as one more read, rounded to a
+/// power of two, so that two measurements of a device lead to the same reads. With emulated RDMA (150 ns to
+/// submit a read, 25 GB/s: 3.8 KiB) the search described above answers 1,229 queries/s without gaps, 1,530
+/// with 1 KiB and 1,800 to 1,950 with 2 to 4 KiB.
 pub(crate) fn suited_gap(profile: &TierProfile) -> u64 {
     (Device::of(profile).bytes_a_read().ceil() as u64).clamp(LEAST_GAP, MOST_GAP).next_power_of_two()
 }
 
-/// What a query asks for at once of a tier whose bytes are prefetched into a cache: with 16 queries in flight it fits the
-/// second level of 1 MiB. A million SIFT descriptors, emulated CXL, 1 thread: coupled lists 9,100 queries/s with 16 reads at
-/// once and 6,560 with 128; grouped ones 2,770 to 2,815 with 16 or 32, 1,880 with 4, and 2,590 with 128.
+/// The submission for a tier whose bytes are prefetched into a cache. With 16 queries in flight it fits a
+/// second-level cache of 1 MiB. With a million SIFT descriptors, emulated CXL and 1 thread, coupled lists
+/// answer 9,100 queries/s with 16 reads at once and 6,560 with 128; grouped ones answer 2,770 to 2,815 with
+/// 16 or 32, 1,880 with 4, and 2,590 with 128.
 const CACHED: Submission = Submission { reads: 24, bytes: 48 << 10 };
 
-/// What a query asks for at once of a device, given what there are buffers for.
+/// Returns the submission for a device, within the limits of the buffers.
 pub(crate) fn suited_submission(profile: &TierProfile, buffers: Submission) -> Submission {
-    // Bytes that are not read in place wait in buffers, not in a cache.
+    // Bytes that are not read in place are in buffers, not in a cache.
     if !profile.addressable {
         return buffers;
     }
     Submission { reads: buffers.reads.min(CACHED.reads), bytes: buffers.bytes.min(CACHED.bytes) }
 }
 
-/// Memory that a thread's buffers for posting lists may take, and how many there are at least.
+/// Memory for a thread's buffers for posting lists, and the least number of buffers.
 const LIST_BUFFER_BYTES: usize = 32 << 20;
 const LEAST_FRAMES: u32 = 16;
-/// Shortest buffer for posting lists: lists that lie side by side share a read. Of grouped lists with 1 replica from a disk,
-/// a thread answers 1.20 and 1.24 times the queries of 16 KiB (SIFT, recall 0.90 and 0.95) and 1.13 times (GloVe, 0.90)
-/// with 70 to 85% of the reads; 64 and 128 KiB gain no more, for more memory.
+/// The shortest buffer for posting lists, because adjacent lists share a read. With grouped lists with 1
+/// replica on a disk, a thread answers 1.20 and 1.24 times as many queries as with 16 KiB (SIFT, recall 0.90
+/// and 0.95), and 1.13 times as many (GloVe, 0.90), with 70 to 85% of the reads. 64 and 128 KiB gain no more,
+/// and take more memory.
 const LEAST_LIST_FRAME: usize = 32 << 10;
 
-/// Posting lists as their manifest describes them.
+/// An index of posting lists as its manifest describes it.
 pub(super) struct StoredLists {
     entry: SpannEntry,
     dim: usize,
-    /// Bytes of a vector as it is stored.
+    /// Bytes of a stored vector.
     row_bytes: usize,
 }
 
@@ -77,7 +80,7 @@ impl StoredLists {
         Ok(StoredLists { entry, dim: manifest.dim as usize, row_bytes })
     }
 
-    /// Vectors of a list, about.
+    /// Returns the approximate number of vectors of a list.
     fn mean_list(&self) -> usize {
         (self.entry.copies / u64::from(self.entry.list_count.max(1))) as usize + 1
     }
@@ -93,23 +96,23 @@ impl Stored for StoredLists {
     }
 
     fn buffers(&self) -> Buffers {
-        // Where lists have addresses, or codes, a read is for one vector at least.
+        // In lists of addresses or codes, a read is of one vector or more.
         let longest = (self.entry.longest_bytes as usize).max(self.row_bytes).next_multiple_of(BLOCK_BYTES);
-        // Whatever a read begins in the middle of, it covers whole blocks.
+        // A read covers whole blocks, wherever its pieces begin.
         let bytes = (longest + 2 * BLOCK_BYTES).max(LEAST_LIST_FRAME);
         let frames = ((LIST_BUFFER_BYTES / bytes) as u32).clamp(LEAST_FRAMES, FRAMES);
         Buffers { frames, frame_bytes: bytes, frame_bytes_with_codes: bytes }
     }
 
-    /// First tables and links, then the centroids themselves, or their codes where these do not fit.
+    /// The tables and links, then the centroids or, if these do not fit, their codes.
     fn needs(&self, _manifest: &Manifest, place: Place) -> Needs {
         let entry = &self.entry;
         let lists = u64::from(entry.list_count);
         let checksums = if place == Place::File { entry.checksums.bytes } else { 0 };
-        // The links' file is there beside the links while they are unpacked.
+        // The links' file is in memory while the links are decoded.
         let links = CentroidLinks::planned_bytes(lists, entry.max_degree) + entry.links.bytes;
         let ids = entry.ids.as_ref().map_or(0, |file| file.bytes);
-        // A trained codec takes about twice its file once unpacked.
+        // A decoded codec takes about twice the bytes of its file.
         let list_codec = entry.list_codes.as_ref().map_or(0, |codes| 2 * codes.codec.bytes);
         let exact = MemorySplit {
             codec: list_codec,
@@ -143,25 +146,25 @@ impl Stored for StoredLists {
         if self.entry.list_codes.is_none() {
             return Scratch::planned_bytes(lists, mean_list, query, search_list);
         }
-        // Of the lists themselves only what is best is kept.
+        // Only the best vectors of lists of codes are kept.
         let candidates = Candidates::planned_bytes(search_list, mean_list);
         candidates + Scratch::planned_bytes(lists, 0, query, search_list)
     }
 
-    /// Of posting lists each takes some, too.
+    /// The probes, too: each list takes memory.
     fn planned_list(&self, params: &SearchParams) -> usize {
         params.search_list.max(params.probes.min(self.entry.list_count as usize))
     }
 
     fn query_distances(&self, params: &SearchParams) -> usize {
-        // Full vectors, of which most lie side by side, or their codes.
+        // Full vectors, most of them adjacent, or their codes.
         let each = if self.entry.list_codes.is_some() { 1 } else { CODES_A_VECTOR / 4 };
         let lists = params.probes.min(self.entry.list_count as usize);
         let scanned = lists.saturating_mul(self.mean_list()).saturating_mul(each);
         scanned.saturating_add(params.wanted().saturating_mul(CODES_A_VECTOR))
     }
 
-    /// Posting lists of vectors know no candidates, so that the number is theirs.
+    /// For lists of vectors the number is that of lists, because they have no candidates.
     fn reach(&self) -> &[Reach] {
         &self.entry.calibration.reach
     }
@@ -195,7 +198,7 @@ impl Stored for StoredLists {
             let opening = Opening { exact, check: true, frame_bytes: 0, reads_at_once: 1 };
             open(verifying.directory, verifying.manifest, &self.entry, opening)
         };
-        // What searches keep in memory, in both forms of the centroids.
+        // Load everything that searches keep in memory, with both forms of the centroids.
         match load(false).and_then(|_| load(true)).map(|lists| lists.centroids.unreached()) {
             Err(damage) => report.fault(damage.to_string()),
             Ok(0) => {}
@@ -217,20 +220,20 @@ impl Stored for StoredLists {
     }
 }
 
-/// What of an index of posting lists is loaded, and how it is read.
+/// The options for loading an index of posting lists.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Opening {
-    /// Whether centroids are compared as they are, not by their codes.
+    /// True if centroids are compared exactly, not by their codes.
     pub(crate) exact: bool,
-    /// Whether every read is checked; else the whole file was when it was loaded.
+    /// True if every read is checked; otherwise the whole file was checked when it was loaded.
     pub(crate) check: bool,
-    /// Longest read, in bytes.
+    /// The longest read, in bytes.
     pub(crate) frame_bytes: usize,
-    /// Reads of one submission that buffers are there for.
+    /// The number of reads in one submission for which there are buffers.
     pub(crate) reads_at_once: usize,
 }
 
-/// Loads what a search needs besides the file of postings.
+/// Loads the data that a search needs, except the file of postings.
 pub(crate) fn open(
     directory: &dyn Generation,
     manifest: &Manifest,

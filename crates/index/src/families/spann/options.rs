@@ -1,4 +1,4 @@
-//! What the builder of posting lists is told.
+//! The options of a build of posting lists.
 
 use crate::build::codes::CodeChoice;
 use crate::build::options::{FamilyOptions, GivenOptions, OptionDoc, from_text, some_from_text, typed};
@@ -8,44 +8,50 @@ use crate::format::postings::{COUPLED, MOST_REPLICAS, PostingLayout};
 use bathyal_kernels::quantize::CodeKind;
 use serde::Deserialize;
 
-/// Posting lists for each vector: more compare and read less for more memory and more reads, at 0.015 to 0.12 on SIFT, GloVe
-/// and MiniLM alike (table in `docs/posting-lists.md`), so it is memory that decides; this takes some 10 bytes a vector of SIFT.
+/// The default number of posting lists for each vector. From 0.015 to 0.12, on SIFT, GloVe and MiniLM alike,
+/// more lists compare and read less, but take more memory and more reads (table in `docs/posting-lists.md`).
+/// Memory decides: this value takes some 10 bytes a vector of SIFT.
 pub const DEFAULT_CENTROID_SHARE: f32 = 0.03;
-/// Coupled lists that a vector may be in: what SPFresh and SPANN take, and where all sets of second-tier-memory are
-/// fastest; a copy more is a list less to read, and lists are what a disk is slow at.
+/// The default number of coupled lists that may contain one vector: that of SPFresh and SPANN, and the
+/// fastest one for all sets of second-tier-memory. With one copy more a query reads one list less, and a disk
+/// is slow at reading lists.
 pub const DEFAULT_COUPLED_REPLICAS: u32 = 8;
-/// Decoupled lists that a vector may be in: each further one is an address to decode and to remove as a double, and every
-/// vector is a read of its own in any case.
+/// The default number of decoupled lists that may contain one vector. Each further list adds an address to
+/// decode and to remove as a duplicate, and every vector is a separate read in any case.
 pub const DEFAULT_DECOUPLED_REPLICAS: u32 = 1;
-/// Grouped lists that a vector may be in: without addresses to follow SIFT is answered 1.6 to 2.6 times as fast from memory
-/// and 6 times from a disk as with 8 (`docs/repro/second-tier-cluster.md`).
+/// The default number of grouped lists that may contain one vector. Without addresses to follow, SIFT is
+/// answered 1.6 to 2.6 times as fast from memory, and 6 times as fast from a disk, as with 8
+/// (`docs/repro/second-tier-cluster.md`).
 pub const DEFAULT_GROUPED_REPLICAS: u32 = 1;
-/// Smallest share: lists of 100,000 vectors would be no index any more.
+/// The smallest share. With fewer lists, of 100,000 vectors each, a search would hardly be faster than a
+/// scan.
 const LEAST_CENTROID_SHARE: f32 = 1e-5;
 
-/// How to build posting lists.
+/// The options of a build of posting lists.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SpannOptions {
-    /// How lists hold their vectors.
+    /// The contents of lists.
     #[serde(deserialize_with = "from_text")]
     pub layout: PostingLayout,
-    /// Posting lists for each vector: about 1 in `1 / centroid_share` vectors is the middle of a list. More are more
+    /// Posting lists for each vector: one list for about `1 / centroid_share` vectors. More lists are more
     /// precise and take more memory (second-tier-memory: 0.04 to 0.32).
     pub centroid_share: f32,
-    /// Most posting lists that a vector is in: 1 to 8. More find it from more sides; `None` is what suits the layout
-    /// ([`DEFAULT_COUPLED_REPLICAS`], [`DEFAULT_DECOUPLED_REPLICAS`], [`DEFAULT_GROUPED_REPLICAS`]).
+    /// The most posting lists that contain one vector: 1 to 8. More lists find it from more sides. `None`
+    /// selects the default of the layout ([`DEFAULT_COUPLED_REPLICAS`], [`DEFAULT_DECOUPLED_REPLICAS`],
+    /// [`DEFAULT_GROUPED_REPLICAS`]).
     pub replicas: Option<u32>,
-    /// Most vectors that a posting list admits, the nearest of those that choose it; `None` is `replicas / centroid_share`,
-    /// which no list exceeds unless it is chosen far more often than others.
+    /// The most vectors that a posting list admits, the nearest of those that choose it. `None` selects
+    /// `replicas / centroid_share`, which only lists exceed that are chosen far more often than others.
     pub list_limit: Option<u32>,
-    /// How much longer a detour must be before an edge of the graph over the centroids is pruned, at least 1.
+    /// The factor by which a detour must be longer than an edge of the graph over the centroids before the
+    /// edge is pruned, at least 1.
     pub alpha: f32,
-    /// Bytes of a code: of a centroid's in little memory, and of the vectors' where lists hold codes; `None` picks a size
-    /// that suits the dimension.
+    /// Bytes of a code: of a centroid's code when memory is small, and of a vector's code in lists of codes.
+    /// `None` selects a size that suits the dimension.
     pub code_bytes: Option<u32>,
-    /// The kind of code that coupled lists hold instead of vectors, which are then read to re-rank only: `axes` or `rabitq1`
-    /// to `rabitq8`; `None` means that lists hold vectors.
+    /// The kind of the codes that coupled lists hold in place of vectors; vectors are then read only to
+    /// re-rank. It is `axes` or `rabitq1` to `rabitq8`; `None` means that lists hold vectors.
     #[serde(deserialize_with = "some_from_text")]
     pub code_kind: Option<CodeKind>,
 }
@@ -53,7 +59,7 @@ pub struct SpannOptions {
 impl Default for SpannOptions {
     fn default() -> Self {
         SpannOptions {
-            // The smallest that is fast.
+            // The smallest layout that is fast.
             layout: PostingLayout::Grouped,
             centroid_share: DEFAULT_CENTROID_SHARE,
             replicas: None,
@@ -65,7 +71,7 @@ impl Default for SpannOptions {
     }
 }
 
-/// The same for people.
+/// The documentation of the options for users.
 pub(crate) const DOCS: &[OptionDoc] = &[
     OptionDoc {
         name: "layout",
@@ -111,17 +117,18 @@ pub(crate) fn parse(given: &GivenOptions) -> Result<FamilyOptions, IndexError> {
 }
 
 impl SpannOptions {
-    /// The codes of vectors in lists.
+    /// Returns the choice of codes for vectors in lists.
     pub(crate) fn codes(&self) -> CodeChoice {
         CodeChoice { bytes: self.code_bytes, kind: self.code_kind }
     }
 
-    /// The codes of centroids: a kind that is named is for the codes in lists.
+    /// Returns the choice of codes for centroids. The kind option does not apply to them.
     pub(crate) fn centroid_codes(&self) -> CodeChoice {
         CodeChoice { bytes: self.code_bytes, kind: None }
     }
 
-    /// Most posting lists that a vector is in: what suits the layout, unless a number was given.
+    /// Returns the most posting lists that contain one vector: the given number, or the default of the
+    /// layout.
     pub(crate) fn list_replicas(&self) -> u32 {
         self.replicas.unwrap_or(match self.layout {
             PostingLayout::Coupled => DEFAULT_COUPLED_REPLICAS,
@@ -130,7 +137,7 @@ impl SpannOptions {
         })
     }
 
-    /// Refuses numbers that make no index.
+    /// Checks the ranges of the options.
     pub(crate) fn check(&self) -> Result<(), IndexError> {
         let refuse = |what: String| Err(IndexError::Parameter(what));
         if !(LEAST_CENTROID_SHARE..=1.0).contains(&self.centroid_share) {
@@ -154,7 +161,7 @@ impl SpannOptions {
         self.check_list_codes()
     }
 
-    /// Checks that posting lists can hold the codes that were named.
+    /// Checks that posting lists can hold the chosen codes.
     fn check_list_codes(&self) -> Result<(), IndexError> {
         let refuse = |what: String| Err(IndexError::Parameter(what));
         let Some(kind) = self.code_kind else { return Ok(()) };

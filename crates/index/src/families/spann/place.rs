@@ -1,8 +1,9 @@
-//! Cutting the vectors into leaves, small sets of near ones whose means are the centroids of the lists.
+//! The division of the vectors into leaves: small sets of near vectors, whose means are the centroids of the
+//! lists.
 //!
-//! Leaves come from the same halving as the groups of the cluster family (`crate::partition::placement`), balanced to one size. The
-//! vectors are written again in the order of the leaves, so that what later stages read lies close together however
-//! large the set is; a vector's number in that order is its *slot*.
+//! Leaves result from the same halving as the groups of the cluster family (`crate::partition::placement`),
+//! balanced to one size. The vectors are written again in the order of the leaves, so that later stages read
+//! them close together for sets of any size. The position of a vector in that order is its *slot*.
 
 use super::centroids::centroid_element;
 use super::steps::Journal;
@@ -21,33 +22,33 @@ use bathyal_vectors::{FileFormat, VectorFile, bin_header_bytes};
 use half::{bf16, f16};
 use std::sync::Arc;
 
-/// Bytes of the file of rows before the first.
+/// Bytes of the header of the file of rows.
 pub(crate) const HEADER_BYTES: u64 = 8;
 /// Bytes written at once.
 const WRITE_BYTES: usize = 4 << 20;
 
 /// The vectors in the order of their leaves.
 pub(crate) struct Leaves {
-    /// The rows by slot, as they go into the index.
+    /// The rows by slot, in their stored form.
     pub(crate) rows: VectorFile,
-    /// The first slot of each leaf, and one entry more for the end.
+    /// The first slot of each leaf, and the end of the last.
     pub(crate) first: Vec<u32>,
     order: Arc<dyn Object>,
     written: Written,
 }
 
 impl Leaves {
-    /// Number of leaves, and so of lists.
+    /// Returns the number of leaves, which is the number of lists.
     pub(crate) fn count(&self) -> usize {
         self.first.len() - 1
     }
 
-    /// The slots of a leaf.
+    /// Returns the slots of a leaf.
     pub(crate) fn slots(&self, leaf: u32) -> std::ops::Range<u32> {
         self.first[leaf as usize]..self.first[leaf as usize + 1]
     }
 
-    /// Reads the ids by slot.
+    /// Calls `take` with each id, in the order of slots.
     pub(crate) fn each_id(&self, mut take: impl FnMut(u32)) -> Result<(), IndexError> {
         let mut file = ReadBack::new(self.order.clone(), self.written);
         let mut id = [0; 4];
@@ -58,7 +59,7 @@ impl Leaves {
         Ok(())
     }
 
-    /// The ids by slot.
+    /// Returns the ids by slot.
     pub(crate) fn ids(&self) -> Result<Vec<u32>, IndexError> {
         let mut ids = try_with_capacity("the ids of vectors", self.rows.count())?;
         self.each_id(|id| ids.push(id))?;
@@ -66,7 +67,7 @@ impl Leaves {
     }
 }
 
-/// The file of the rows by slot.
+/// Returns the name of the file of rows by slot.
 pub(crate) fn rows_name(element: Element) -> &'static str {
     match element {
         Element::F32 => "rows.fbin",
@@ -78,7 +79,7 @@ pub(crate) fn rows_name(element: Element) -> &'static str {
     }
 }
 
-/// The first slot of each leaf of `leaf` vectors: leaves begin anew with each piece.
+/// Returns the first slot of each leaf of `leaf` vectors. A leaf never spans two pieces.
 pub(crate) fn firsts(pieces: &[Piece], leaf: usize) -> Vec<u32> {
     let mut before = 0;
     let mut firsts = Vec::new();
@@ -89,7 +90,7 @@ pub(crate) fn firsts(pieces: &[Piece], leaf: usize) -> Vec<u32> {
     firsts
 }
 
-/// The leaves of all vectors once they are placed, and their means: the centroids of the lists.
+/// Loads the leaves of all placed vectors, and their means, the centroids of the lists.
 pub(crate) fn leaves(
     work: &Work<'_>,
     intake: &Intake,
@@ -103,7 +104,7 @@ pub(crate) fn leaves(
     Ok((Leaves { rows, first, order, written: journal.order }, centroids))
 }
 
-/// The rows by slot, mapped where they are in a file.
+/// Opens the rows by slot; maps them if they are in a file.
 fn rows(object: &dyn Object) -> Result<VectorFile, IndexError> {
     match object.backing()? {
         Backing::File(file) => Ok(VectorFile::from_file(file, object.address())?),
@@ -138,7 +139,7 @@ pub(crate) fn write(
     Ok(())
 }
 
-/// The centroids of `leaves` leaves, from their means as written.
+/// Loads the centroids of `leaves` leaves from their written means.
 fn centroids(work: &Work<'_>, intake: &Intake, means: Written, leaves: usize) -> Result<Space, IndexError> {
     let element = centroid_element(intake.element, intake.metric);
     let metric = plain_metric(intake.metric);
@@ -157,9 +158,9 @@ fn centroids(work: &Work<'_>, intake: &Intake, means: Written, leaves: usize) ->
     Ok(centroids)
 }
 
-/// Writes finite values as `element`, rounded to what it can hold.
+/// Writes values as `element`, clamped to its range.
 fn write_row(element: Element, values: &[f32], out: &mut [u8]) {
-    // The sum of a leaf of vectors near the largest number is none.
+    // The sum of vectors near the largest number may overflow.
     let largest = match element {
         Element::F16 => f16::MAX.to_f32(),
         Element::Bf16 => bf16::MAX.to_f32(),

@@ -1,4 +1,4 @@
-//! What a build of posting lists makes, and the memory that it takes: each stage at its peak, and how many vectors are
+//! The memory plan of a build of posting lists: the peak of each stage, and the number of vectors that are
 //! placed at a time.
 
 use super::assign::ROUND_VECTORS;
@@ -17,10 +17,10 @@ use crate::partition::space::Space;
 use crate::partition::{MOST_PARTS, encoding, sample_rows};
 use crate::query::codes::plain_metric;
 
-/// The program itself, thread stacks, and what the allocator keeps.
+/// The program itself, thread stacks, and the reserves of the allocator.
 const PROGRAM_BYTES: u64 = 28 << 20;
-/// Blocks of the data's rows as threads read them, and the large pages (2 MiB) that the system maps around what is touched of
-/// files: their headers.
+/// Blocks of the data's rows that threads read, and the large pages (2 MiB) that the system maps around the
+/// headers of files.
 const WINDOW_BYTES: u64 = 20 << 20;
 /// Buffers of rows, ids and spilled vectors.
 const BUFFER_BYTES: u64 = 16 << 20;
@@ -28,24 +28,25 @@ const BUFFER_BYTES: u64 = 16 << 20;
 const THREAD_BYTES: u64 = 4 << 20;
 /// Bytes a vector for its id and its place in the order.
 const PLACING_BYTES: u64 = 4 + 4 + 4;
-/// Calibration of lists of codes: what a thread keeps of the lists of a query.
+/// Calibration of lists of codes: the vectors that a thread collects for a query.
 const SCAN_BYTES: u64 = 4 << 20;
-/// Calibration: neighbours of each query that a thread keeps with room for growing lists, and where they are.
+/// Calibration: the neighbours of each query that a thread keeps, with reserve for growing lists, and their
+/// lists.
 const TRUTH_BYTES: u64 = 1000 * 101 * 16;
 const WHERE_BYTES: u64 = 1000 * 101 * 120;
 
-/// How much is placed at a time.
+/// The number of vectors that are placed at a time, and the memory of the build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// Bytes at the peak.
+    /// Peak memory in bytes.
     pub(crate) planned: u64,
-    /// Most vectors that are placed together, whole leaves; all of them where the set fits.
+    /// The most vectors that are placed together, in whole leaves; all if the set fits.
     pub(crate) rows: usize,
 }
 
 impl Plan {
-    /// The plan for a budget: everything at once where that fits or no budget is given, else parts as large as fit.
-    /// What is planned is above the budget only if no plan keeps within it.
+    /// Plans for a budget: places all vectors at once if they fit or no budget is given, otherwise parts as
+    /// large as possible. `planned` exceeds the budget only if no plan keeps within it.
     pub(crate) fn new(data: &Source<'_>, own: &SpannOptions, options: &BuildOptions) -> Plan {
         let (count, shape) = (data.count(), ListShape::of(own, data));
         let threads = options.thread_count() as u64;
@@ -54,7 +55,7 @@ impl Plan {
         let row = Space::planned_bytes(data, options.metric) / count as u64 + 1 + PLACING_BYTES;
         let row = row + Placement::KEY_BYTES.max(exchange::planned_bytes(data.dim(), shape.leaf));
         let means = (data.dim() * 4).div_ceil(shape.leaf) as u64;
-        // A thread that cuts small pieces holds their vectors as floats, twice.
+        // A thread that divides small pieces holds their vectors as floats, twice.
         let halving = threads * 2 * 1024 * (data.dim() as u64 + 1) * 4;
         let placing = |rows: usize| sizes.centroids + rows as u64 * (row + means) + halving;
         let rest = sizes.rest(data, own, threads);
@@ -71,11 +72,11 @@ impl Plan {
     }
 }
 
-/// Bytes of what grows with the lists.
+/// Bytes that depend on the number of lists.
 struct Sizes {
     lists: u64,
     centroid_row: u64,
-    /// The centroids as a space.
+    /// Bytes of the centroids in a [`Space`].
     centroids: u64,
 }
 
@@ -89,26 +90,26 @@ impl Sizes {
         Sizes { lists: lists as u64, centroid_row: centroid_row as u64, centroids }
     }
 
-    /// Bytes of the largest of the stages that do not place vectors.
+    /// Returns the bytes of the largest stage other than the placing of vectors.
     fn rest(&self, data: &Source<'_>, own: &SpannOptions, threads: u64) -> u64 {
         let (count, dim) = (data.count() as u64, data.dim() as u64);
         let &Sizes { lists, centroid_row, centroids } = self;
         let spreading = sample_rows(data.count(), data.dim()) as u64 * ((dim + 1) * 4 + 32);
-        // A fiftieth of the centroids waits with its links while a round grows.
+        // A fiftieth of the centroids waits with its links during a round of the graph's growth.
         let walking = Inserter::planned_bytes(lists) * threads;
         let growing = Adjacency::planned_bytes(lists, CENTROID_DEGREE) + lists * 12 + walking;
         let replicas = u64::from(own.list_replicas());
         let requests = 2 * (ROUND_VECTORS as u64 * replicas) * REQUEST_BYTES as u64;
         let assigning = SPILL_BYTES as u64 + requests + lists * 4;
-        // The codec takes its sample as it is and centred.
+        // The codec holds its sample twice: as it is, and centred.
         let sample = sample_rows(lists as usize, data.dim()) as u64 * dim * 4;
         let codes = own.centroid_codes();
         let coding = 2 * sample + codes.training_bytes(data.dim()) + u64::from(codes.bytes(data.dim()));
         let navigating = centroids + growing + assigning.max(coding);
-        // Buckets hold equal numbers of lists, not of requests.
+        // Buckets have equal numbers of lists, not of requests.
         let bucket = 2 * count * replicas * REQUEST_BYTES as u64 / buckets(count, own.list_replicas());
         let admitting = count / 8 + 2 * bucket + lists * 8;
-        // Owner and place, then place, id by place, and ids in few bits.
+        // Owner and place, then place and id by place, and packed ids.
         let writing = count / 8 + 12 * count + lists * 24 + Postings::planned_bytes(lists);
         let queries = 1000 * (data.given_row_bytes() as u64 + 8 * dim);
         let finding = 2 * lists * (centroid_row + 4 * u64::from(CENTROID_DEGREE) + 8);
@@ -118,7 +119,8 @@ impl Sizes {
         if own.code_kind.is_none() {
             return common;
         }
-        // Lists of codes: their codec, and the codes of the true neighbours with what is near each query of a thread.
+        // Lists of codes: their codec, the codes of the true neighbours, and the collected vectors of each
+        // thread.
         let coding = encoding::planned_bytes(data.count(), data.dim(), own.codes(), threads);
         let truth = 1000 * 101 * (own.codes().of_groups(data.dim()).1 as u64 + 16);
         common.max(coding).max(calibrating + truth + threads * SCAN_BYTES)

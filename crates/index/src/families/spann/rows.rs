@@ -1,4 +1,4 @@
-//! The vectors of posting lists: those of some places that lie together, or of a list where each has copies.
+//! The vectors of posting lists. A unit is a range of places or, if lists hold copies, a list.
 
 use super::search::Lists;
 use crate::error::IndexError;
@@ -9,18 +9,19 @@ use crate::query::set::VectorSet;
 use bathyal_tier::Span;
 use std::ops::Range;
 
-/// Bytes of rows by place that are read together, about: a lone vector costs no more than a few blocks.
+/// Approximate bytes of rows by place that are read together. A single vector then costs no more than a few
+/// blocks.
 const UNIT_BYTES: usize = 4 * BLOCK_BYTES;
 
-/// Where the rows of lists lie.
+/// The rows of posting lists, by units.
 pub(super) struct ListRows<'a> {
     lists: &'a Lists,
-    /// Rows of a unit, where rows lie by place; `None` where a unit is a list with copies.
+    /// Rows of a unit, if rows are stored by place; `None` if a unit is a list with copies.
     places: Option<u32>,
 }
 
 impl Lists {
-    /// Whether lists hold copies of vectors, and not their codes or addresses.
+    /// Returns true if lists hold copies of vectors, and not their codes or addresses.
     fn has_copies(&self) -> bool {
         self.postings.layout() == PostingLayout::Coupled && self.codes.is_none()
     }
@@ -32,13 +33,13 @@ impl Lists {
 }
 
 impl ListRows<'_> {
-    /// The places of a unit.
+    /// Returns the places of a unit.
     fn places_of(&self, unit: u32, rows: u32) -> Range<u32> {
         let first = unit * rows;
         first..first.saturating_add(rows).min(self.lists.set.vectors)
     }
 
-    /// The bytes of a unit's rows.
+    /// Returns the range of bytes of a unit's rows.
     fn range(&self, unit: u32) -> Range<u64> {
         match self.places {
             Some(rows) => {
@@ -68,13 +69,13 @@ impl Rows for ListRows<'_> {
     }
 
     fn unit_of(&self, place: u32) -> Option<u32> {
-        // Decoupled rows lie in the order of the data.
+        // Decoupled rows are in the order of the data.
         let ordered = self.lists.postings.layout() == PostingLayout::Decoupled;
         self.places.filter(|_| ordered).map(|rows| place / rows)
     }
 
     fn span(&self, unit: u32) -> Span {
-        // Checksums are of whole blocks.
+        // Checksums are those of whole blocks.
         let (range, block) = (self.range(unit), BLOCK_BYTES as u64);
         let start = range.start / block * block;
         let end = range.end.next_multiple_of(block).min(self.lists.postings.file_bytes());

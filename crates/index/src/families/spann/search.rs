@@ -1,7 +1,7 @@
 //! The searcher of posting lists: one `async fn` for all layouts, tiers and modes.
 //!
-//! The nearest lists are read in one submission and scored; addresses of vectors that no list brought, and vectors whose
-//! codes a list brought, make a second submission, in the order of the file, so that neighbours there share a read.
+//! The nearest lists are read in one submission and scored. A second submission reads the vectors of which
+//! lists have only the address or the code, in the order of the file, so that neighbours share a read.
 
 use super::centroids::{Centroids, Navigation};
 use super::coded_search::Candidates;
@@ -28,13 +28,13 @@ use bathyal_tier::{Cx, Span};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Lists that are read again with more of them, where so few held fewer than `k` vectors.
+/// The factor by which a query increases its lists if these contain fewer than `k` vectors.
 const MORE_LISTS: usize = 4;
 
 /// Bytes of the address of a vector in a decoupled list.
 const ADDRESS_BYTES: f64 = 4.0;
 
-/// What searches of posting lists count besides what all do: [`LISTS`] and [`SMALL_READS`] are their places.
+/// The counters of searches of posting lists. [`LISTS`] and [`SMALL_READS`] are their positions.
 pub(super) const COUNTERS: &[Counter] = &[
     Counter { name: "lists", about: "Posting lists scanned" },
     Counter {
@@ -45,38 +45,38 @@ pub(super) const COUNTERS: &[Counter] = &[
 const LISTS: usize = 0;
 const SMALL_READS: usize = 1;
 
-/// The part of an open index that a search reads.
+/// The part of an open index that searches read.
 pub(crate) struct Lists {
     pub(crate) postings: Postings,
     pub(crate) set: VectorSet,
     pub(crate) centroids: Centroids,
-    /// Where lists hold codes: what makes and scores them.
+    /// The codec of lists of codes.
     pub(crate) codes: Option<VectorCodes>,
-    /// Ids by place, of the grouped layout.
+    /// The id of each place, in the grouped layout.
     pub(crate) ids: PackedIds,
-    /// Checksums of the blocks of the file; none where all of it was checked when it was loaded.
+    /// Checksums of the blocks of the file; empty if the whole file was checked when it was loaded.
     pub(crate) checksums: Vec<u32>,
-    /// What these begin with.
+    /// The identity that checksums begin with.
     pub(crate) identity: Identity,
-    /// Longest read, in bytes.
+    /// The longest read, in bytes.
     pub(crate) frame_bytes: usize,
     pub(crate) submission: Submission,
-    /// Bytes that are read in vain rather than begin another read.
+    /// The most unneeded bytes that a read includes to save another read.
     pub(crate) gap: u64,
     pub(crate) entry: SpannEntry,
 }
 
-/// How much a query reads at once.
+/// The limits of one submission.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Submission {
-    /// Reads, at most.
+    /// The most reads.
     pub(crate) reads: usize,
-    /// Bytes after which no further read joins in.
+    /// Bytes after which no further read is added.
     pub(crate) bytes: u64,
 }
 
 impl Submission {
-    /// The first of `spans` that is not submitted together with number `first`.
+    /// Returns the end of the submission that begins with span `first`.
     fn end(self, spans: &[Span], first: usize) -> usize {
         let mut bytes = 0;
         let ends = |span: &Span| {
@@ -95,7 +95,7 @@ impl Lists {
         Joining { unit, end: self.postings.file_bytes(), most: self.frame_bytes as u64, gap }
     }
 
-    /// Checks what a read brought, where that was not done when it was loaded.
+    /// Checks the checksums of a read, unless the whole file was checked when it was loaded.
     fn check(&self, span: &Span, bytes: &[u8]) -> Result<(), IndexError> {
         if self.checksums.is_empty() {
             return Ok(());
@@ -105,14 +105,14 @@ impl Lists {
     }
 }
 
-/// What a piece of a read is.
+/// The contents of a piece of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wanted {
     /// The rows of a list.
     Rows(u32),
     /// The addresses of a list.
     Members(u32),
-    /// So many rows from a place on, by address.
+    /// Rows from a place on, which were requested by address: the first place, and the number of rows.
     Places(u32, u32),
 }
 
@@ -121,12 +121,12 @@ pub(crate) struct Scratch {
     query: Query,
     navigation: Navigation,
     gather: Gather<Wanted>,
-    /// Coupled: ids that were offered. Decoupled: places that are wanted.
+    /// Coupled: ids that were offered. Decoupled: places that are requested.
     seen: VisitedSet,
     places: Vec<u32>,
     members: Vec<u32>,
     candidates: Candidates,
-    /// Grouped: rows that are wanted.
+    /// Grouped: rows that are requested.
     wanted: WantedRows,
     scores: Vec<f32>,
 }
@@ -148,7 +148,8 @@ impl Default for Scratch {
 }
 
 impl Scratch {
-    /// Bytes that a query holds at its peak, about: places seen and wanted, pieces, candidates of the walk.
+    /// Returns the approximate peak memory of a query, in bytes: places seen and requested, pieces, and
+    /// candidates of the walk.
     pub(crate) fn planned_bytes(lists: usize, mean_list: usize, query: u64, probes: usize) -> u64 {
         let copies = probes.min(lists) as u64 * mean_list as u64;
         copies * 72 + probes.min(lists) as u64 * 2000 + query + 8192
@@ -161,7 +162,7 @@ impl Scratch {
         }
     }
 
-    /// Chooses the lists and what to read of them.
+    /// Chooses the lists, and gathers their rows and addresses.
     fn choose(&mut self, lists: &Lists, probes: usize, prune: f32) {
         let Scratch { query, navigation, gather, seen, places, wanted, candidates, .. } = self;
         let Query { floats, stats, .. } = query;
@@ -183,14 +184,14 @@ impl Scratch {
         gather.join(lists.joining());
     }
 
-    /// Takes the addresses that no list has brought as what to read next; neighbours in the file are one piece.
+    /// Gathers the rows of addresses and candidates that no list contained. Consecutive places are one piece.
     fn choose_places(&mut self, lists: &Lists) {
         let Scratch { gather, places, wanted, candidates, .. } = self;
         if lists.codes.is_some() {
             candidates.best(places);
         }
         gather.clear();
-        // A piece is one read, and no read may be longer than a buffer.
+        // A piece is one read, which must fit a buffer.
         let most = (lists.frame_bytes.saturating_sub(2 * BLOCK_BYTES) / lists.postings.place_bytes()).max(1);
         let mut want = |first: u32, count: u32| {
             for start in (0..count).step_by(most) {
@@ -207,7 +208,7 @@ impl Scratch {
         self.query.stats.own[SMALL_READS] += self.gather.spans().len() as u32;
     }
 
-    /// Uses what read number `read` of the round brought.
+    /// Processes read number `read` of the round.
     fn take(&mut self, lists: &Lists, read: usize, bytes: &[u8]) -> Result<(), IndexError> {
         let span = self.gather.spans()[read];
         lists.check(&span, bytes)?;
@@ -227,14 +228,14 @@ impl Scratch {
                     None => self.score_copies(lists, list, bytes)?,
                 },
                 (Wanted::Members(list), _) => self.note_members(lists, list, bytes)?,
-                // Addresses have a round of their own.
+                // Handled above: the rows of addresses have a round of their own.
                 (Wanted::Places(..), None) => {}
             }
         }
         Ok(())
     }
 
-    /// Scores rows that lie by place, from `first` on.
+    /// Scores the rows of consecutive places from `first` on.
     #[inline]
     fn score_places(&mut self, lists: &Lists, first: u32, rows: &[u8]) {
         let Scratch { scores, query, .. } = self;
@@ -249,7 +250,7 @@ impl Scratch {
         }
     }
 
-    /// Scores the rows of a read for addresses: some of those that lie between its first and its last.
+    /// Scores the requested rows of a read: those of the given pieces.
     #[inline]
     fn score_addressed(&mut self, lists: &Lists, span: &Span, bytes: &[u8], pieces: Range<usize>) {
         let Scratch { scores, query, gather, members: ranks, .. } = self;
@@ -266,7 +267,7 @@ impl Scratch {
         let rows = bytes.get(offset..).unwrap_or_default();
         scores.resize(ranks.len(), 0.0);
         match (&mut scores[..], rows.get(..lists.set.row_bytes())) {
-            // What several need before the first costs as much as a row.
+            // For a single row, preparing a batch would cost as much as the row.
             ([only], Some(row)) => *only = lists.set.exact.between(query, row),
             (all, _) => lists.set.exact.score_some(query, rows, ranks, all),
         }
@@ -280,7 +281,7 @@ impl Scratch {
         }
     }
 
-    /// Scores the rows of a coupled list, whose ids follow them.
+    /// Scores the rows of a coupled list, which their ids follow.
     #[inline]
     fn score_copies(&mut self, lists: &Lists, list: u32, bytes: &[u8]) -> Result<(), IndexError> {
         let Scratch { scores, query, seen, .. } = self;
@@ -291,7 +292,8 @@ impl Scratch {
         lists.set.exact.score_block(query, rows, scores);
         stats.full_distances += count as u32;
         for (id, distance) in ids.as_chunks::<4>().0.iter().zip(scores.iter()) {
-            // What is too far once is too far in every list, so only what is near has to be remembered.
+            // A vector that is too far in one list is too far in all, so only near ones have to be
+            // remembered.
             if *distance > found.threshold() {
                 continue;
             }
@@ -304,7 +306,7 @@ impl Scratch {
         Ok(())
     }
 
-    /// Takes the codes of a list as candidates.
+    /// Scans the codes of a list for candidates.
     #[inline]
     fn take_codes(
         &mut self,
@@ -320,7 +322,7 @@ impl Scratch {
             .map_err(|reason| lists.set.damaged(format!("list {list}"), reason))
     }
 
-    /// Compares the vectors of candidates, each with its id behind it.
+    /// Compares the vectors of candidates. An id follows each vector.
     #[inline]
     fn rerank(&mut self, lists: &Lists, first: u32, bytes: &[u8]) -> Result<(), IndexError> {
         for (place, row) in (first..).zip(bytes.chunks_exact(lists.postings.place_bytes())) {
@@ -332,7 +334,7 @@ impl Scratch {
         Ok(())
     }
 
-    /// Notes the addresses of a list that nothing has brought yet.
+    /// Collects the addresses of a list that were not collected or read before.
     #[inline]
     fn note_members(&mut self, lists: &Lists, list: u32, section: &[u8]) -> Result<(), IndexError> {
         let Scratch { members, seen, places, wanted, .. } = self;
@@ -348,7 +350,7 @@ impl Scratch {
         noted.map_err(|reason| lists.set.damaged(format!("the members of list {list}"), reason))
     }
 
-    /// Reads what was gathered and uses it, which is what `using` says.
+    /// Reads the gathered pieces and processes them. `using` is the phase of the processing.
     async fn round(
         &mut self,
         cx: &Cx,
@@ -444,7 +446,7 @@ impl Searcher for Lists {
             if scratch.query.found.len() >= k || (probes == all && prune <= 0.0) {
                 return Ok(());
             }
-            // So few lists hold fewer vectors than were asked for.
+            // The lists contain fewer vectors than requested: read more of them.
             (probes, prune) = (probes.saturating_mul(MORE_LISTS).min(all), 0.0);
             scratch.query.found.reset(params.k);
         }

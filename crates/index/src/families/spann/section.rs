@@ -1,4 +1,4 @@
-//! What a manifest says of posting lists.
+//! The manifest section of an index of posting lists.
 
 use super::centroids::{MOST_DEGREE, centroid_element};
 use super::effort::ListPoint;
@@ -11,76 +11,76 @@ use serde::{Deserialize, Serialize};
 
 /// The family's name.
 pub(crate) const NAME: &str = "spann";
-/// The file of postings.
+/// The name of the file of postings.
 pub(crate) const POSTINGS_NAME: &str = "postings.bin";
-/// The checksums of its blocks.
+/// The name of the file with the checksums of the postings' blocks.
 pub(crate) const CHECKSUMS_NAME: &str = "checksums.bin";
-/// The table of lists.
+/// The name of the file of the table of lists.
 pub(crate) const LISTS_NAME: &str = "lists.bin";
-/// The ids by place.
+/// The name of the file of ids by place.
 pub(crate) const IDS_NAME: &str = "ids.bin";
-/// The centroids.
+/// The name of the file of centroids.
 pub(crate) const CENTROIDS_NAME: &str = "centroids.bin";
-/// Their links.
+/// The name of the file of the centroids' links.
 pub(crate) const LINKS_NAME: &str = "links.bin";
-/// The codes of the centroids, and their codec.
+/// The names of the files with the codes of the centroids, and with their codec.
 pub(crate) const CODES_NAME: &str = "codes.bin";
 pub(crate) const CODEC_NAME: &str = "codec.bin";
-/// What searches may read from a tier.
+/// The files that searches may read from a tier.
 pub(crate) const STRIPED: &[&str] = &[POSTINGS_NAME];
-/// What makes and scores the codes in lists.
+/// The name of the file with the codec of lists of codes.
 pub(crate) const LIST_CODEC_NAME: &str = "list_codec.bin";
 
-/// The parameters of an index of posting lists. Its files are named among the manifest's.
+/// The parameters of an index of posting lists. The manifest lists its files.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SpannEntry {
     /// The file of postings.
     #[serde(skip)]
     pub file: FileEntry,
-    /// The checksums of its blocks.
+    /// The file with the checksums of the postings' blocks.
     #[serde(skip)]
     pub checksums: FileEntry,
-    /// The table of lists.
+    /// The file of the table of lists.
     #[serde(skip)]
     pub lists: FileEntry,
-    /// The centroids of all lists.
+    /// The file of the centroids of all lists.
     #[serde(skip)]
     pub centroids: FileEntry,
-    /// The graph over the centroids.
+    /// The file of the links of the graph over the centroids.
     #[serde(skip)]
     pub links: FileEntry,
-    /// The ids by place, of the grouped layout.
+    /// The file of ids by place, in the grouped layout.
     #[serde(skip)]
     pub ids: Option<FileEntry>,
-    /// How lists hold their vectors: "coupled", "decoupled" or "grouped".
+    /// The contents of lists: "coupled", "decoupled" or "grouped".
     pub layout: String,
-    /// The codes that stand for vectors in coupled lists; none where these hold the vectors themselves.
+    /// The codes that coupled lists hold in place of vectors; `None` if lists hold vectors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub list_codes: Option<Box<ListCodesEntry>>,
-    /// Number of lists.
+    /// The number of lists.
     pub list_count: u32,
-    /// Vectors of all lists together, as often as they are in one.
+    /// Vectors in all lists, with a vector counted once for each of its lists.
     pub copies: u64,
-    /// Most lists that a vector is in.
+    /// The most lists that contain one vector.
     pub replicas: u32,
-    /// Lists for each vector, as asked for.
+    /// The requested number of lists for each vector.
     pub centroid_share: f32,
-    /// Vectors that a list takes in, besides those that no other would.
+    /// The most vectors that a list admits. Vectors of its leaf that no list admits are added to these.
     pub list_limit: u32,
     /// Bytes of the longest run of rows or of members of one list.
     pub longest_bytes: u32,
-    /// Most links of a centroid.
+    /// The most links of a centroid.
     pub max_degree: u32,
-    /// The centroid where searches begin.
+    /// The centroid at which searches begin.
     pub entry_point: u32,
-    /// The codes of the centroids, for little memory.
+    /// The codes of the centroids, for small memory.
     pub codes: CodesEntry,
-    /// Recall against lists read and, of lists of codes, candidates.
+    /// The recall for numbers of lists and, for lists of codes, of candidates.
     pub calibration: Calibration<ListPoint>,
 }
 
 impl SpannEntry {
-    /// Bytes of the file that belong to a list, in the mean; of lists of codes without the vectors.
+    /// Returns the mean bytes of a list in the file; of lists of codes without the vectors.
     pub fn list_bytes(&self) -> f64 {
         let lists = match &self.list_codes {
             Some(codes) => self.copies * (u64::from(codes.code_bytes) + 4),
@@ -90,23 +90,23 @@ impl SpannEntry {
     }
 }
 
-/// The codes within posting lists.
+/// The codes in posting lists.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ListCodesEntry {
-    /// What vectors are shifted by, and the trained codec.
+    /// The file with the mean that vectors are shifted by, and the trained codec.
     #[serde(skip)]
     pub codec: FileEntry,
-    /// The codec's kind, for people.
+    /// The codec's kind, for display.
     pub kind: String,
     /// Bytes of a code.
     pub code_bytes: u32,
 }
 
 impl SpannEntry {
-    /// Reads and checks what the manifest of posting lists says.
+    /// Reads and checks the section in a manifest.
     ///
     /// # Errors
-    /// A sentence.
+    /// A description of the first invalid field.
     pub fn read(manifest: &Manifest) -> Result<SpannEntry, String> {
         let mut entry: SpannEntry = manifest.structure(NAME)?;
         let files = [
@@ -128,7 +128,7 @@ impl SpannEntry {
         Ok(entry)
     }
 
-    /// All files, the one that searches read first.
+    /// Returns all files; the first is the one that searches read.
     pub fn files(&self) -> Vec<FileEntry> {
         let codes = &self.codes;
         let files = [
@@ -182,7 +182,7 @@ impl SpannEntry {
         let codes = lists * u64::from(self.codes.code_bytes);
         require(self.codes.file.bytes == codes, "the codes' length does not follow from their size")?;
         let coded = self.list_codes.is_some();
-        // Lists hold what is compared, so that those of vectors have no candidates of their own.
+        // Lists of vectors have no candidates of their own, because all their vectors are compared.
         let series = move |point: &ListPoint| (if coded { point.probes } else { 0 }, point.prune.to_bits());
         let same = |point: &ListPoint| coded || point.search_list == point.probes;
         require(

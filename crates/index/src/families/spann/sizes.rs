@@ -1,4 +1,4 @@
-//! What the build of posting lists makes.
+//! The plan of a build of posting lists: its files, stages and parameters.
 
 use super::centroids::centroid_element;
 use super::graph::CENTROID_DEGREE;
@@ -18,13 +18,13 @@ use crate::partition::MOST_PARTS;
 use crate::partition::staged::all_stages;
 use std::ops::RangeInclusive;
 
-/// Bytes of an id beside a row, or of a place beside a code.
+/// Bytes of an id next to a row, or of a place next to a code.
 const ID_BYTES: u64 = 4;
-/// Most bytes of an address in a member section, and of what a section has besides.
+/// The most bytes of an address in a member section, and of the rest of a section.
 const ADDRESS_BYTES: u64 = 8;
 const SECTION_BYTES: u64 = 32;
 
-/// The files, and what stands for options that were left open.
+/// Returns the planned files, stages and parameters, with the defaults filled in.
 pub(super) fn plan(
     data: &Source<'_>,
     own: &SpannOptions,
@@ -34,7 +34,7 @@ pub(super) fn plan(
     shape.check(data, own)?;
     let (count, rows) = (data.count() as u64, Plan::new(data, own, options).rows);
     let full = count.div_ceil(shape.leaf as u64);
-    // Lists begin anew with each piece of a divided set, of which there are some two for each part.
+    // A leaf never spans two pieces of a divided set, of which there are some two for each part.
     let lists = full..=full + if rows >= data.count() { 0 } else { 2 * MOST_PARTS as u64 };
     let of_lists = |each: u64| lists.start() * each..=lists.end() * each;
     let list_codes = own.code_kind.map(|_| PlannedCodes::grouped(own.codes(), data.dim()));
@@ -42,7 +42,7 @@ pub(super) fn plan(
     let block = BLOCK_BYTES as u64;
     let checksums = 4 * postings.start().div_ceil(block)..=4 * postings.end().div_ceil(block);
     let element = centroid_element(data.element(), options.metric);
-    // Two bytes a list, and links in as many bits as the number of a list takes, and two more.
+    // Two bytes a list, and for each link the bits of a list's number and two more.
     let link_bits = u64::from(lists.end().ilog2()) + 3;
     let links = 2 * lists.start()..=lists.end() * (2 + (u64::from(CENTROID_DEGREE) * link_bits).div_ceil(8));
     let codes = PlannedCodes::lone(own.centroid_codes(), data.dim());
@@ -59,7 +59,7 @@ pub(super) fn plan(
         files.push(PlannedFile::exactly(IDS_NAME, PackedIds::file_bytes(count)));
     }
     if let Some(codes) = list_codes {
-        // The mean of the vectors comes before the codec.
+        // The mean of the vectors precedes the codec.
         let (shift, codec) = (4 * data.dim() as u64, codes.codec_bytes());
         files.push(PlannedFile::within(LIST_CODEC_NAME, shift + codec.start()..=shift + codec.end()));
     }
@@ -73,7 +73,7 @@ pub(super) fn plan(
     Ok(FamilyPlan { parameters, rows, stages: all_stages(data, own, &shape, rows), files })
 }
 
-/// Bytes of the file of postings: how many lists a vector is in follows from where it lies.
+/// Returns the bytes of the file of postings. The number of lists of a vector depends on its position.
 fn postings(
     data: &Source<'_>,
     own: &SpannOptions,
@@ -84,7 +84,7 @@ fn postings(
     let (count, row, block) = (data.count() as u64, data.row_bytes() as u64, BLOCK_BYTES as u64);
     let held = lists.end() * (shape.list_limit + shape.leaf) as u64;
     let copies = count..=(count * u64::from(own.list_replicas())).min(held).max(count);
-    // A list that would touch one block more than it must begins at the next.
+    // A list that would touch an additional block begins at the next block.
     let padding = lists.end() * block;
     match (shape.postings, codes) {
         (PostingLayout::Coupled, None) => {

@@ -1,5 +1,6 @@
-//! What a build of posting lists has finished after placing, so that a killed one continues: the lists that every vector
-//! was admitted to. The graph and the assignment before are done again.
+//! The steps of a build of posting lists after the placing of vectors, as recorded in the journal for a
+//! killed build. The record contains the lists that admitted each vector. The graph and the assignment are
+//! repeated until it exists.
 
 use super::section::{CENTROIDS_NAME, CODEC_NAME, CODES_NAME, LINKS_NAME};
 use crate::build::journal::require;
@@ -8,19 +9,19 @@ use crate::format::manifest::{CodesEntry, FileEntry};
 use crate::partition;
 use serde::{Deserialize, Serialize};
 
-/// While building: how often each list is read, u32.
+/// The temporary file with how often each list is read, u32.
 pub(crate) const FREQUENCIES_NAME: &str = "frequencies.tmp";
 
-/// What comes after the vectors are placed.
+/// The finished steps after the vectors are placed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Steps {
-    /// What came of navigation and assignment, once every list has its vectors.
+    /// The result of building the graph and admitting vectors to lists.
     pub(crate) admitted: Option<Admitted>,
 }
 
 pub(crate) type Journal = partition::journal::Journal<Steps>;
 
-/// What the lists are written from, in files.
+/// The files from which the lists are written.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Admitted {
     pub(crate) centroids: FileEntry,
@@ -29,13 +30,13 @@ pub(crate) struct Admitted {
     pub(crate) entry_point: u32,
     /// The vectors of every list.
     pub(crate) members: Written,
-    /// A bit a slot: whether some list has admitted it.
+    /// A bit for each slot, which is set if a list has admitted it.
     pub(crate) slots: Written,
     /// How often each list is read.
     pub(crate) frequencies: Written,
 }
 
-/// The codes of the centroids as a manifest will describe them, with their files.
+/// The manifest's entry for the codes of the centroids, with the files.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CodeFiles {
     pub(crate) file: FileEntry,
@@ -50,17 +51,17 @@ impl From<CodesEntry> for CodeFiles {
 }
 
 impl CodeFiles {
-    /// What goes into the manifest.
+    /// Returns the manifest's entry.
     pub(crate) fn entry(&self) -> CodesEntry {
         CodesEntry { file: self.file.clone(), codec: self.codec.clone(), ..self.entry.clone() }
     }
 }
 
 impl Admitted {
-    /// Checks what a journal says of `vectors` vectors in `leaves` leaves.
+    /// Checks the record for `vectors` vectors in `leaves` leaves.
     ///
     /// # Errors
-    /// A sentence.
+    /// A description of the first fault.
     pub(crate) fn check(&self, vectors: usize, leaves: u64) -> Result<(), String> {
         let names = [
             (&self.centroids, CENTROIDS_NAME),

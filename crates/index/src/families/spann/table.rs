@@ -1,4 +1,4 @@
-//! The table of lists of an index, checked.
+//! Loading of the table of lists.
 
 use super::section::SpannEntry;
 use crate::error::{IndexError, Unreadable};

@@ -1,4 +1,4 @@
-//! Every byte of posting lists, looked at: checksums, ids, addresses, vectors.
+//! The verification of all bytes of posting lists: checksums, ids, addresses, vectors.
 
 use super::section::SpannEntry;
 use super::table::open_table;
@@ -11,10 +11,10 @@ use bathyal_kernels::{Element, first_non_finite};
 use bathyal_store::Object;
 use bathyal_vectors::progress::Progress;
 
-/// Rows that are looked at together.
+/// Rows that are checked together.
 pub(super) const ROWS_AT_ONCE: u32 = 4096;
 
-/// Checks the file of postings; what is wrong goes into `report`.
+/// Checks the file of postings, and reports faults to `report`.
 pub(super) fn verify(
     verifying: &Verifying<'_>,
     entry: &SpannEntry,
@@ -23,7 +23,7 @@ pub(super) fn verify(
     let Verifying { directory, object, manifest, progress } = *verifying;
     let sums = match load(directory, manifest, &entry.checksums) {
         Ok(bytes) => checksums(&bytes, entry.file.bytes).unwrap_or_default(),
-        // Its damage has been reported with the other files'.
+        // The damage of that file has been reported before.
         Err(_) => Vec::new(),
     };
     let wrong = |reason: String| IndexError::damaged(object.address(), "the manifest", reason);
@@ -86,14 +86,14 @@ pub(super) fn verify(
     Ok(())
 }
 
-/// A walk through all lists.
+/// A pass over all lists.
 pub(super) struct ListWalk<'a> {
     element: Element,
     pub(super) row_bytes: usize,
     pub(super) vectors: u64,
     pub(super) postings: &'a Postings,
     object: &'a dyn Object,
-    /// Vectors (coupled) or places that a list holds.
+    /// Vectors (coupled) or places (other layouts) that lists contain.
     pub(super) held: Marks,
     pub(super) report: &'a mut VerifyReport,
     progress: &'a dyn Progress,
@@ -120,7 +120,7 @@ impl ListWalk<'_> {
         }
     }
 
-    /// What nothing lies in is zero.
+    /// Checks that unused bytes are zero.
     pub(super) fn check_zeros(&mut self, range: std::ops::Range<u64>) -> Result<(), IndexError> {
         let mut bytes = Vec::new();
         self.read(range.clone(), &mut bytes)?;
@@ -130,7 +130,7 @@ impl ListWalk<'_> {
         Ok(())
     }
 
-    /// Coupled lists: ids that exist, none twice in a list.
+    /// Checks coupled lists: ids exist, and occur once in a list.
     fn copies(&mut self) -> Result<(), IndexError> {
         let (mut bytes, mut ids) = (Vec::new(), Vec::new());
         let mut end = 0;
@@ -158,7 +158,7 @@ impl ListWalk<'_> {
         Ok(())
     }
 
-    /// Rows by place.
+    /// Checks the rows by place.
     fn rows(&mut self) -> Result<(), IndexError> {
         let mut bytes = Vec::new();
         for place in (0..self.vectors as u32).step_by(ROWS_AT_ONCE as usize) {
@@ -172,7 +172,7 @@ impl ListWalk<'_> {
         self.check_zeros(end..end.next_multiple_of(BLOCK_BYTES as u64))
     }
 
-    /// Members: places that exist, none of the list's own.
+    /// Checks the members of lists: places exist, and do not belong to the list itself.
     fn sections(&mut self) -> Result<(), IndexError> {
         let (mut bytes, mut members) = (Vec::new(), Vec::new());
         for list in 0..self.postings.lists() as u32 {

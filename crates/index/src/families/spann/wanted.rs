@@ -1,13 +1,13 @@
-//! Rows that a query wants of lists that it does not read whole: a bit a row.
+//! The rows that a query requests from lists that it does not read whole, as one bit for each row.
 
 use crate::format::runs::{Fault, each_run};
 
-/// No list; no table has so many.
+/// The number of an unused table entry. No list has this number.
 const FREE: u32 = u32::MAX;
-/// Where the marks of a list that is read whole would begin.
+/// The position of the marks of a list that is read whole, which has no marks.
 const WHOLE: u32 = u32::MAX;
 
-/// A list that was met, and where its marks begin.
+/// A list in the hash table, and the position of its marks.
 #[derive(Debug, Clone, Copy)]
 struct Met {
     list: u32,
@@ -16,7 +16,7 @@ struct Met {
 
 const NOTHING: Met = Met { list: FREE, marks: 0 };
 
-/// A list of which rows are wanted: its first place, and the words with its marks.
+/// A list with requested rows: its first place, and the position and number of the words with its marks.
 #[derive(Debug, Clone, Copy)]
 struct Part {
     first: u32,
@@ -24,9 +24,10 @@ struct Part {
     words: u32,
 }
 
-/// The rows that grouped lists have the addresses of, without those that are read anyway.
+/// The rows to which addresses in grouped lists refer, without those of lists that are read whole.
 ///
-/// A list that was met is found by hash: there are some hundreds a query, so that all of it stays in the nearest cache.
+/// Lists are found by hash. A query meets some hundreds of lists, so the table stays in the first-level
+/// cache.
 #[derive(Debug, Clone)]
 pub(super) struct WantedRows {
     table: Vec<Met>,
@@ -47,12 +48,13 @@ impl WantedRows {
         self.marks.clear();
     }
 
-    /// Notes that all rows of a list are read.
+    /// Marks a list as read whole.
     pub(super) fn read_whole(&mut self, list: u32) {
         self.meet(list, WHOLE);
     }
 
-    /// Where the marks of `list` begin, and whether it is new: then they are said to begin at `marks`.
+    /// Returns the position of the marks of `list`, and true if the list is new. A new list gets the position
+    /// `marks`.
     #[inline(always)]
     fn meet(&mut self, list: u32, marks: u32) -> (u32, bool) {
         let mask = self.table.len() - 1;
@@ -85,10 +87,11 @@ impl WantedRows {
         }
     }
 
-    /// Adds the `members` addresses of a section; list `i` has the places from `firsts[i]` to `firsts[i + 1]`.
+    /// Adds the `members` addresses of a section. List `i` has the places from `firsts[i]` to `firsts[i +
+    /// 1]`.
     ///
     /// # Errors
-    /// What is wrong with the section.
+    /// The fault in the section.
     pub(super) fn add(&mut self, section: &[u8], members: u32, firsts: &[u32]) -> Result<(), Fault> {
         each_run(section, members, firsts, |run| {
             let (start, new) = self.meet(run.list, self.marks.len() as u32);
@@ -104,7 +107,8 @@ impl WantedRows {
         })
     }
 
-    /// Calls `take` with the first place and the number of each series of rows, in the order of the file.
+    /// Calls `take` with the first place and the length of each series of consecutive rows, in the order of
+    /// the file.
     pub(super) fn each_series(&mut self, mut take: impl FnMut(u32, u32)) {
         self.parts.sort_unstable_by_key(|part| part.first);
         for part in &self.parts {
@@ -115,7 +119,7 @@ impl WantedRows {
                     let start = left.trailing_zeros();
                     let count = (left >> start).trailing_ones();
                     take(first + start, count);
-                    // Filling what lies below carries beyond the series.
+                    // The carry of the addition clears the series.
                     left &= left.wrapping_add(1 << start);
                 }
             }

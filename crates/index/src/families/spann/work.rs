@@ -1,4 +1,4 @@
-//! What all stages of a build are told.
+//! The common input of all stages of a build.
 
 use super::options::SpannOptions;
 use crate::error::IndexError;
@@ -7,18 +7,18 @@ use crate::format::postings::{MOST_LIST_BYTES, PostingLayout};
 use crate::partition;
 use bathyal_kernels::Element;
 
-/// What all stages of a build read.
+/// The common input of all stages of a build.
 pub(crate) type Work<'a> = partition::Work<'a, ListShape, SpannOptions>;
 
-/// What is built, as far as it follows from the options.
+/// The shape of the lists that follows from the options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ListShape {
-    /// Vectors of a leaf, so vectors for each centroid.
+    /// Vectors of a leaf, and so vectors for each centroid.
     pub(crate) leaf: usize,
-    /// Vectors that a list admits at most; its own leaf's come on top where no list admits them.
+    /// The most vectors that a list admits. Vectors of its leaf that no list admits are added to these.
     pub(crate) list_limit: usize,
     pub(crate) postings: PostingLayout,
-    /// Of the vectors.
+    /// The element of stored vectors.
     pub(crate) element: Element,
 }
 
@@ -30,7 +30,7 @@ impl ListShape {
         ListShape { leaf, list_limit: list_limit.max(1), postings: own.layout, element }
     }
 
-    /// Checks that the longest list can be read at once.
+    /// Checks that the longest list fits one read.
     pub(crate) fn check(&self, data: &Source<'_>, own: &SpannOptions) -> Result<(), IndexError> {
         let longest = ((self.leaf + self.list_limit) as u64).min(data.count() as u64);
         let row_bytes = match own.code_kind {

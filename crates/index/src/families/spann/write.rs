@@ -1,4 +1,5 @@
-//! Writing posting lists: the file of postings with the checksums of its blocks, the table of lists, and the ids.
+//! Writes posting lists: the file of postings with the checksums of its blocks, the table of lists, and the
+//! ids.
 
 use super::group::{NO_LIST, Owners};
 use super::members::Memberships;
@@ -17,28 +18,29 @@ use crate::partition::{CHECK_BYTES, READ_BYTES};
 use bathyal_vectors::RowReader;
 use std::ops::Range;
 
-/// Bytes written at once.
+/// Bytes of one write.
 const WRITE_BYTES: usize = 1 << 20;
-/// Lists between two looks at cancellation.
+/// Lists between two checks for cancellation.
 pub(super) const CHECK_EVERY: u32 = 256;
 
-/// What was written.
+/// The written files.
 pub(crate) struct Files {
     pub(crate) postings: FileEntry,
     pub(crate) checksums: FileEntry,
     pub(crate) lists: FileEntry,
     pub(crate) ids: Option<FileEntry>,
-    /// Where everything lies in the file of postings.
+    /// The positions of the lists in the file of postings.
     pub(crate) table: Postings,
 }
 
-/// Where each vector is stored.
+/// The place where each vector is stored.
 enum Places {
-    /// With every list.
+    /// A copy is stored with every list.
     Copies,
-    /// In the order of the ids.
+    /// Vectors are stored in the order of ids.
     Ids(Vec<u32>),
-    /// With the list that owns it: the place of each slot, and the first place of each list and behind the last.
+    /// A vector is stored with the list that owns it: the place of each slot, and the first place of each
+    /// list, with the end of the last.
     Owned { places: Vec<u32>, firsts: Vec<u32> },
 }
 
@@ -56,7 +58,7 @@ impl Places {
         }
     }
 
-    /// The places of the rows that are stored with a list.
+    /// Returns the places of the rows that are stored with a list.
     fn stored_with(&self, list: u32) -> Range<u32> {
         match self {
             Places::Copies | Places::Ids(_) => 0..0,
@@ -64,7 +66,8 @@ impl Places {
         }
     }
 
-    /// The places of vectors that a list has the address of, rising, for its slots.
+    /// Collects the places of vectors of which a list has only the address, in ascending order, from its
+    /// slots.
     fn elsewhere(&self, list: u32, slots: &[u32], out: &mut Vec<u32>) {
         out.clear();
         let own = self.stored_with(list);
@@ -75,7 +78,7 @@ impl Places {
         out.sort_unstable();
     }
 
-    /// Appends the member section for such places and returns its length.
+    /// Appends the member section for these places, and returns its length.
     fn encode(&self, elsewhere: &[u32], out: &mut Vec<u8>) -> usize {
         match self {
             Places::Copies => 0,
@@ -85,7 +88,7 @@ impl Places {
     }
 }
 
-/// The place of each slot: lists one after the other, each with the vectors that it owns.
+/// Computes the place of each slot: lists in their order, each with the vectors that it owns.
 fn owned(leaves: &Leaves, members: &Memberships, frequencies: &[u32]) -> Result<Places, IndexError> {
     let mut owners = Owners::new(leaves.rows.count(), frequencies);
     let mut slots = Vec::new();
@@ -107,7 +110,7 @@ fn owned(leaves: &Leaves, members: &Memberships, frequencies: &[u32]) -> Result<
     Ok(Places::Owned { places, firsts })
 }
 
-/// Writes the lists of `members`; `frequencies` say how often each is read.
+/// Writes the lists of `members`. `frequencies` gives how often each is read.
 pub(crate) fn write(
     work: &Work<'_>,
     intake: &Intake,
@@ -142,7 +145,7 @@ pub(super) fn write_table(work: &Work<'_>, entries: &[ListEntry]) -> Result<File
     lists.finish()
 }
 
-/// The table of all lists.
+/// Returns the table of all lists.
 fn entries(
     work: &Work<'_>,
     leaves: &Leaves,
@@ -168,7 +171,7 @@ fn entries(
     Ok(entries)
 }
 
-/// What the file of postings is written from.
+/// The input for writing the file of postings.
 struct Writer<'a> {
     work: &'a Work<'a>,
     intake: &'a Intake,
@@ -188,7 +191,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Coupled: each list's rows and ids.
+    /// Coupled: appends each list's rows and ids.
     fn copies(&self, file: &mut Blocks) -> Result<(), IndexError> {
         let ids = self.leaves.ids()?;
         let mut rows = RowReader::new(&self.leaves.rows, 0);
@@ -199,7 +202,7 @@ impl Writer<'_> {
         })
     }
 
-    /// Decoupled: all rows as the data has them.
+    /// Decoupled: appends all rows in the order of the data.
     fn rows_by_id(&self, file: &mut Blocks) -> Result<(), IndexError> {
         let data = self.work.data;
         let mut rows = RowReader::new(data.given(), READ_BYTES);
@@ -216,7 +219,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Grouped: the rows that each list owns.
+    /// Grouped: appends the rows that each list owns.
     fn owned_rows(&self, places: &[u32], file: &mut Blocks) -> Result<(), IndexError> {
         let mut rows = RowReader::new(&self.leaves.rows, 0);
         let mut owned = Vec::new();
@@ -279,7 +282,7 @@ impl Writer<'_> {
     }
 }
 
-/// Appends the rows of `slots`; neighbours are one read.
+/// Appends the rows of `slots`. Consecutive slots share a read.
 fn append_rows(rows: &mut RowReader<'_>, slots: &[u32], file: &mut Blocks) -> Result<(), IndexError> {
     for run in slots.chunk_by(|a, b| a + 1 == *b) {
         let block = rows.block(run[0] as usize..run[0] as usize + run.len())?;
@@ -291,7 +294,7 @@ fn append_rows(rows: &mut RowReader<'_>, slots: &[u32], file: &mut Blocks) -> Re
 /// The file of postings with the checksums of its blocks.
 pub(super) struct Blocks {
     file: Appender,
-    /// Bytes that wait to be written; whole blocks lie before them.
+    /// Bytes not written yet; they begin at a block.
     waiting: Vec<u8>,
     checksums: Vec<u8>,
     identity: Identity,
