@@ -46,7 +46,7 @@ const MOST_QUERIES: usize = 20_000;
 const LEAVES_AT_ONCE: usize = 16;
 
 /// The result of the assignment.
-pub(crate) struct Assigned<'a> {
+pub(crate) struct Assignment<'a> {
     pub(crate) requests: Requests<'a>,
     /// For each list, the number of vectors, and of given queries, that have it among the [`NOMINAL_PROBES`]
     /// nearest lists.
@@ -59,7 +59,7 @@ pub(crate) fn assign<'a>(
     intake: &Intake,
     leaves: &Leaves,
     growth: &Growth<'_>,
-) -> Result<Assigned<'a>, IndexError> {
+) -> Result<Assignment<'a>, IndexError> {
     let (vectors, lists) = (work.data.count(), leaves.count());
     work.progress.stage("assigning", vectors as u64);
     let buckets = buckets(vectors as u64, work.own.list_replicas());
@@ -84,7 +84,7 @@ pub(crate) fn assign<'a>(
                             return;
                         }
                         for leaf in first..end.min(first + LEAVES_AT_ONCE) {
-                            if let Err(error) = assigner.leaf(leaf as u32) {
+                            if let Err(error) = assigner.request_lists(leaf as u32) {
                                 assigner.failed = Some(error);
                                 return;
                             }
@@ -107,7 +107,7 @@ pub(crate) fn assign<'a>(
     if let Some(queries) = &work.options.calibration {
         count_queries(work, intake, queries, growth, &mut frequencies)?;
     }
-    Ok(Assigned { requests, frequencies })
+    Ok(Assignment { requests, frequencies })
 }
 
 /// Counts the lists near the given queries. All queries together have the same weight as all vectors.
@@ -122,7 +122,7 @@ fn count_queries(
     let weight = (work.data.count() / count).max(1) as u32;
     let search_list = navigation_list(NOMINAL_PROBES);
     let mut walk = Walk::new(search_list, growth.options.max_degree as usize);
-    let mut form = Form::new(intake);
+    let mut form = CentroidForm::new(intake);
     let mut rows = RowReader::new(queries, 0);
     let mut taken = vec![0; work.data.row_bytes()];
     for i in 0..count {
@@ -134,7 +134,7 @@ fn count_queries(
         if !intake.take(rows.row(query)?, &mut taken) {
             continue;
         }
-        let row = form.of(intake, growth.space, &taken);
+        let row = form.convert(intake, growth.space, &taken);
         let score = |ids: &[u32], scores: &mut [f32]| growth.space.score_query(row, ids, scores);
         walk.run(&growth.graph, growth.entry, search_list, score, |_| ());
         for list in walk.found().take(NOMINAL_PROBES) {
@@ -146,17 +146,17 @@ fn count_queries(
 }
 
 /// Converts vectors to the element of centroids.
-struct Form {
+struct CentroidForm {
     floats: Vec<f32>,
     row: Vec<u8>,
 }
 
-impl Form {
-    fn new(intake: &Intake) -> Form {
-        Form { floats: vec![0.0; intake.dim], row: Vec::new() }
+impl CentroidForm {
+    fn new(intake: &Intake) -> CentroidForm {
+        CentroidForm { floats: vec![0.0; intake.dim], row: Vec::new() }
     }
 
-    fn of<'a>(&'a mut self, intake: &Intake, centroids: &Space, taken: &'a [u8]) -> &'a [u8] {
+    fn convert<'a>(&'a mut self, intake: &Intake, centroids: &Space, taken: &'a [u8]) -> &'a [u8] {
         if intake.metric != Metric::Cosine || intake.element.has_unit_vectors() {
             return taken;
         }
@@ -180,7 +180,7 @@ struct Assigner<'a> {
     scores: Vec<f32>,
     ranked: Vec<Neighbor>,
     taken: Vec<Neighbor>,
-    form: Form,
+    form: CentroidForm,
     rows: RowReader<'a>,
     requests: Vec<Request>,
     /// The error of a failed read of rows.
@@ -206,7 +206,7 @@ impl<'a> Assigner<'a> {
             scores: Vec::new(),
             ranked: Vec::new(),
             taken: Vec::new(),
-            form: Form::new(intake),
+            form: CentroidForm::new(intake),
             rows: RowReader::new(&leaves.rows, READ_BYTES),
             requests: Vec::new(),
             failed: None,
@@ -214,7 +214,7 @@ impl<'a> Assigner<'a> {
     }
 
     /// Collects the requests of the vectors of a leaf.
-    fn leaf(&mut self, leaf: u32) -> Result<(), VectorError> {
+    fn request_lists(&mut self, leaf: u32) -> Result<(), VectorError> {
         let found = self.inserter.search(leaf);
         self.ranked.clear();
         self.ranked.extend_from_slice(found);
@@ -236,7 +236,7 @@ impl<'a> Assigner<'a> {
     /// Ranks the lists near the leaf by their distance from one vector, as positions in `near`.
     fn rank(&mut self, slot: u32) -> Result<(), VectorError> {
         let taken = self.rows.row(slot as usize)?;
-        let row = self.form.of(self.intake, self.centroids, taken);
+        let row = self.form.convert(self.intake, self.centroids, taken);
         self.centroids.score_row(row, &self.near, &mut self.scores);
         self.ranked.clear();
         let scored = self.scores.iter().zip(0..);

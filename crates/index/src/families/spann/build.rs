@@ -7,7 +7,7 @@ use super::options::SpannOptions;
 use super::place::{self, HEADER_BYTES, Leaves, rows_name};
 use super::plan::Plan;
 use super::section::{CENTROIDS_NAME, CODEC_NAME, CODES_NAME, LINKS_NAME, NAME, STRIPED, SpannEntry};
-use super::steps::{Admitted, FREQUENCIES_NAME, Journal, Steps};
+use super::steps::{AdmittedFiles, FREQUENCIES_NAME, Journal, Steps};
 use super::work::{ListShape, Work};
 use super::{coded_measure, coded_write};
 use super::{graph, measure, sizes, write};
@@ -211,8 +211,8 @@ impl Staged for SpannOptions {
 /// Returns the manifest section for the written files.
 fn section(
     work: &Work<'_>,
-    admitted: Admitted,
-    lists: &write::Files,
+    admitted: AdmittedFiles,
+    lists: &write::WrittenFiles,
     coded: Option<&coded_write::CodedVectors>,
 ) -> SpannEntry {
     let codes = admitted.codes.entry();
@@ -247,7 +247,7 @@ fn admit(
     space: Space,
     journal: &mut Journal,
     stages: &mut Stages,
-) -> Result<(Admitted, Memberships), IndexError> {
+) -> Result<(AdmittedFiles, Memberships), IndexError> {
     let (directory, progress) = (work.directory, work.progress);
     if let Some(found) = &journal.own.admitted {
         let members = Memberships::restore(directory, leaves.count(), found.members, found.slots)?;
@@ -256,7 +256,7 @@ fn admit(
     let options = graph::options(work);
     let growth = graph::grow(work, &space, &options)?;
     stages.end("grow graph");
-    let assigned = assign::assign(work, intake, leaves, &growth)?;
+    let assignment = assign::assign(work, intake, leaves, &growth)?;
     stages.end("assign");
     let graph::Files { centroids, links } = graph::write(work, &growth)?;
     let entry_point = growth.entry;
@@ -274,15 +274,15 @@ fn admit(
     drop(space);
     stages.end("codes");
     progress.stage("admitting", leaves.count() as u64);
-    let admitted = assigned.requests.admit(leaves, work.layout.list_limit, |lists| {
+    let admitted = assignment.requests.admit(leaves, work.layout.list_limit, |lists| {
         progress.advance(lists);
         work.check_cancelled()
     })?;
     let (members, slots) = admitted.save(directory)?;
     let mut file = Appender::create(directory, FREQUENCIES_NAME)?;
-    file.append(&assigned.frequencies.iter().flat_map(|count| count.to_le_bytes()).collect::<Vec<_>>())?;
+    file.append(&assignment.frequencies.iter().flat_map(|count| count.to_le_bytes()).collect::<Vec<_>>())?;
     let frequencies = file.sync()?;
-    let found = Admitted { centroids, links, codes, entry_point, members, slots, frequencies };
+    let found = AdmittedFiles { centroids, links, codes, entry_point, members, slots, frequencies };
     journal.own.admitted = Some(found.clone());
     journal.write(directory, stages)?;
     stages.end("admit");
@@ -290,7 +290,7 @@ fn admit(
 }
 
 /// Reads how often each list is read.
-fn frequencies(work: &Work<'_>, admitted: &Admitted) -> Result<Vec<u32>, IndexError> {
+fn frequencies(work: &Work<'_>, admitted: &AdmittedFiles) -> Result<Vec<u32>, IndexError> {
     let bytes = read_back(work.directory, FREQUENCIES_NAME, admitted.frequencies)?;
     Ok(bytes.as_chunks::<4>().0.iter().map(|count| u32::from_le_bytes(*count)).collect())
 }

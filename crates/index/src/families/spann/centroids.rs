@@ -66,7 +66,10 @@ impl CentroidLinks {
                 return Err(format!("the links end before those of list {list}").into());
             };
             if u32::from(low) > links::MOST_LOW_BITS {
-                return Err(format!("the links of list {list} have {low} low bits").into());
+                return Err(format!(
+                    "the links of list {list} have {low} low bits, more than the most possible"
+                )
+                .into());
             }
             let bits = links::decode(rest, usize::from(degree), u32::from(low), lists, &mut found)
                 .map_err(|reason| format!("list {list}: {reason}"))?;
@@ -94,13 +97,13 @@ impl CentroidLinks {
         while let Some(id) = waiting.pop() {
             if !std::mem::replace(&mut reached[id as usize], true) {
                 found += 1;
-                waiting.extend(self.of(id).iter().filter(|id| !reached[**id as usize]));
+                waiting.extend(self.neighbors(id).iter().filter(|id| !reached[**id as usize]));
             }
         }
         (count - found) as u64
     }
 
-    fn of(&self, id: u32) -> &[u32] {
+    fn neighbors(&self, id: u32) -> &[u32] {
         let at = id as usize;
         &self.ids[self.starts[at] as usize..self.starts[at + 1] as usize]
     }
@@ -114,19 +117,19 @@ impl CentroidLinks {
 impl Links for CentroidLinks {
     #[inline]
     fn links(&self, id: u32) -> impl Iterator<Item = u32> + '_ {
-        self.of(id).iter().copied()
+        self.neighbors(id).iter().copied()
     }
 
     #[inline]
     fn prefetch(&self, id: u32) {
-        let list = self.of(id);
+        let list = self.neighbors(id);
         bathyal_tier::prefetch(list.as_ptr().cast(), size_of_val(list));
     }
 }
 
 /// The form in which centroids are compared.
 #[derive(Debug)]
-enum Form {
+enum ComparedForm {
     /// The vectors: `lists x dim`, row-major.
     Rows { rows: Vec<u8>, distance: Distance },
     /// The codes, if the budget does not suffice for the vectors.
@@ -136,7 +139,7 @@ enum Form {
 /// The centroids of all lists, and the graph over them.
 #[derive(Debug)]
 pub(crate) struct Centroids {
-    form: Form,
+    form: ComparedForm,
     links: CentroidLinks,
     entry: u32,
     element: Element,
@@ -186,7 +189,7 @@ impl Centroids {
             }
             _ => 0.0,
         };
-        let form = Form::Rows { rows, distance: Distance::new(element, metric, dim) };
+        let form = ComparedForm::Rows { rows, distance: Distance::new(element, metric, dim) };
         Centroids { form, links, entry, element, metric, longest }
     }
 
@@ -200,7 +203,7 @@ impl Centroids {
         links: CentroidLinks,
         entry: u32,
     ) -> Centroids {
-        let form = Form::Codes { codec: Box::new(codec), codes };
+        let form = ComparedForm::Codes { codec: Box::new(codec), codes };
         Centroids { form, links, entry, element, metric, longest: f32::INFINITY }
     }
 
@@ -216,13 +219,13 @@ impl Centroids {
         stats: &mut QueryStats,
     ) {
         if probes >= self.count() {
-            return self.all(floats, prune, navigation, stats);
+            return self.rank_all(floats, prune, navigation, stats);
         }
         let Navigation { walk, query, code_query, lists } = navigation;
         let search_list = navigation_list(probes);
         let compared = match &self.form {
-            Form::Rows { rows, distance } => {
-                store(self.element, floats, query);
+            ComparedForm::Rows { rows, distance } => {
+                convert_query(self.element, floats, query);
                 let rows = Rows { bytes: rows, stride: distance.row_bytes() };
                 walk.run(
                     &self.links,
@@ -232,7 +235,7 @@ impl Centroids {
                     |_| (),
                 )
             }
-            Form::Codes { codec, codes } => {
+            ComparedForm::Codes { codec, codes } => {
                 codec.prepare(floats, code_query);
                 let score = |ids: &[u32], scores: &mut [f32]| code_query.score(codec, codes, ids, scores);
                 walk.run(&self.links, self.entry, search_list, score, |_| ())
@@ -241,20 +244,20 @@ impl Centroids {
         stats.code_distances += compared as u32;
         lists.clear();
         lists.extend(walk.found().take(probes));
-        lists.truncate(self.within(floats, lists, prune));
+        lists.truncate(self.within_prune(floats, lists, prune));
     }
 
     /// Ranks all lists, without the graph, so that unreachable ones are found, too.
-    fn all(&self, floats: &[f32], prune: f32, navigation: &mut Navigation, stats: &mut QueryStats) {
+    fn rank_all(&self, floats: &[f32], prune: f32, navigation: &mut Navigation, stats: &mut QueryStats) {
         let Navigation { query, code_query, lists, .. } = navigation;
         let ids: Vec<u32> = (0..self.count() as u32).collect();
         let mut scores = vec![0.0; ids.len()];
         match &self.form {
-            Form::Rows { rows, distance } => {
-                store(self.element, floats, query);
+            ComparedForm::Rows { rows, distance } => {
+                convert_query(self.element, floats, query);
                 distance.score(query, Rows { bytes: rows, stride: distance.row_bytes() }, &ids, &mut scores);
             }
-            Form::Codes { codec, codes } => {
+            ComparedForm::Codes { codec, codes } => {
                 codec.prepare(floats, code_query);
                 code_query.score(codec, codes, &ids, &mut scores);
             }
@@ -263,16 +266,16 @@ impl Centroids {
         lists.clear();
         lists.extend(ids.into_iter().zip(scores).map(|(id, distance)| Neighbor { distance, id }));
         lists.sort_unstable();
-        lists.truncate(self.within(floats, lists, prune));
+        lists.truncate(self.within_prune(floats, lists, prune));
     }
 
     /// Returns how many of `lists`, the nearest first, are at most `1 + prune` times as far as the first; all
     /// if `prune` is 0.
-    pub(crate) fn within(&self, floats: &[f32], lists: &[Neighbor], prune: f32) -> usize {
+    pub(crate) fn within_prune(&self, floats: &[f32], lists: &[Neighbor], prune: f32) -> usize {
         let Some(nearest) = lists.first().filter(|_| prune > 0.0) else { return lists.len() };
         let lift = self.lift(floats);
-        let reach = (1.0 + prune) * (1.0 + prune);
-        let farthest = reach * (nearest.distance + lift).max(0.0) - lift;
+        let factor = (1.0 + prune) * (1.0 + prune);
+        let farthest = factor * (nearest.distance + lift).max(0.0) - lift;
         if farthest.is_finite() {
             lists.partition_point(|list| list.distance <= farthest)
         } else {
@@ -293,11 +296,11 @@ impl Centroids {
     /// Returns one centroid as floats.
     pub(crate) fn row(&self, list: usize, out: &mut [f32]) {
         match &self.form {
-            Form::Rows { rows, distance } => {
+            ComparedForm::Rows { rows, distance } => {
                 let bytes = distance.row_bytes();
                 to_f32(self.element, &rows[list * bytes..][..bytes], out);
             }
-            Form::Codes { codec, codes } => {
+            ComparedForm::Codes { codec, codes } => {
                 let bytes = codec.code_bytes();
                 codec.decode(&codes[list * bytes..][..bytes], out);
             }
@@ -314,7 +317,7 @@ impl Centroids {
 }
 
 /// Converts the query to the centroids' element. This is exact, because the caller gave it in that element.
-fn store(element: Element, floats: &[f32], out: &mut Vec<u8>) {
+fn convert_query(element: Element, floats: &[f32], out: &mut Vec<u8>) {
     out.resize(element.row_bytes(floats.len()), 0);
     from_f32(element, floats, out);
 }
@@ -324,13 +327,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_round_trip_and_lies_are_refused() {
+    fn links_round_trip_and_invalid_ones_are_refused() {
         let lists: [&[u32]; 4] = [&[1, 2, 3], &[0], &[], &[0, 1, 2]];
         let mut bytes = Vec::new();
         lists.iter().for_each(|links| CentroidLinks::encode(links, &mut bytes));
         let found = CentroidLinks::from_bytes(&bytes, 4).expect("sound links");
         for (id, links) in lists.iter().enumerate() {
-            assert_eq!(found.of(id as u32), *links);
+            assert_eq!(found.neighbors(id as u32), *links);
         }
         assert!(CentroidLinks::from_bytes(&bytes, 3).is_err());
         assert!(CentroidLinks::from_bytes(&bytes, 5).is_err());
@@ -340,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn pruning_leaves_what_is_near() {
+    fn pruning_keeps_near_lists() {
         let mut bytes = Vec::new();
         (0..10_u32).for_each(|id| {
             let links: Vec<u32> = (0..10).filter(|other| *other != id).collect();

@@ -48,7 +48,8 @@ pub(crate) fn calibrate(
     let slots = slots_of(leaves, &trial)?;
     let truth = Truth::read(&trial, &slots, coded)?;
     let (centroids, codes) = (&centroids, &coded.codes);
-    let measured = Measured { centroids, codes, trial: &trial, slots: &slots, truth: &truth, table, file };
+    let measured =
+        CalibrationRun { centroids, codes, trial: &trial, slots: &slots, truth: &truth, table, file };
     let mut curves = trial.curves();
     climb(&PROBES, most_probes(entry), work.progress, |probes| {
         let found = measured.run(work, probes as usize)?;
@@ -116,7 +117,7 @@ impl Truth {
 }
 
 /// Counts over all queries.
-struct Found {
+struct CandidateCounts {
     /// For each of [`PRUNES`], each k and each of [`CANDIDATES`]: true neighbours for which this is the least
     /// sufficient number of candidates.
     first: Vec<Vec<Vec<u64>>>,
@@ -124,14 +125,14 @@ struct Found {
     lists: [u64; PRUNES.len()],
 }
 
-impl Found {
-    fn empty(curves: usize) -> Found {
+impl CandidateCounts {
+    fn empty(curves: usize) -> CandidateCounts {
         // The last entry counts neighbours that need more candidates than the largest number.
         let first = vec![vec![vec![0; CANDIDATES.len() + 1]; curves]; PRUNES.len()];
-        Found { first, lists: [0; PRUNES.len()] }
+        CandidateCounts { first, lists: [0; PRUNES.len()] }
     }
 
-    fn add(&mut self, other: &Found) {
+    fn add(&mut self, other: &CandidateCounts) {
         let (sums, parts) =
             (self.first.iter_mut().flatten().flatten(), other.first.iter().flatten().flatten());
         sums.zip(parts).for_each(|(sum, part)| *sum += part);
@@ -166,7 +167,7 @@ impl Found {
 }
 
 /// The data of a calibration run.
-struct Measured<'a> {
+struct CalibrationRun<'a> {
     centroids: &'a Centroids,
     codes: &'a VectorCodes,
     trial: &'a Trial,
@@ -188,12 +189,12 @@ struct Scratch {
     /// list that contains each.
     near: Vec<(Neighbor, usize)>,
     seen: VisitedSet,
-    found: Found,
+    found: CandidateCounts,
 }
 
-impl Measured<'_> {
+impl CalibrationRun<'_> {
     /// Scans `probes` lists for every query.
-    fn run(&self, work: &Work<'_>, probes: usize) -> Result<Found, IndexError> {
+    fn run(&self, work: &Work<'_>, probes: usize) -> Result<CandidateCounts, IndexError> {
         let curves = self.trial.k.len();
         let start = || {
             Ok(Scratch {
@@ -204,13 +205,13 @@ impl Measured<'_> {
                 hits: Vec::new(),
                 near: Vec::new(),
                 seen: VisitedSet::new(1024),
-                found: Found::empty(curves),
+                found: CandidateCounts::empty(curves),
             })
         };
         let parts = self.trial.each_query(work.threads, work.progress, start, |query, scratch| {
             self.measure(work, query, probes, scratch)
         })?;
-        let mut total = Found::empty(curves);
+        let mut total = CandidateCounts::empty(curves);
         parts.iter().for_each(|part| total.add(&part.found));
         Ok(total)
     }
@@ -225,7 +226,7 @@ impl Measured<'_> {
         work.data.form().floats(self.trial.queries.row(query), &mut scratch.floats);
         let Scratch { floats, navigation, .. } = scratch;
         self.centroids.nearest(floats, probes, 0.0, navigation, &mut QueryStats::default());
-        let read = PRUNES.map(|prune| self.centroids.within(floats, &navigation.lists, prune));
+        let read = PRUNES.map(|prune| self.centroids.within_prune(floats, &navigation.lists, prune));
         scratch.found.lists.iter_mut().zip(read).for_each(|(sum, read)| *sum += read as u64);
         self.codes.begin(floats, &mut scratch.query);
         self.scan(query, scratch)?;
@@ -263,10 +264,10 @@ impl Measured<'_> {
     /// Counts the candidates that are needed to find each true neighbour. `read` has the number of lists for
     /// each value of `prune`.
     fn count(&self, query: usize, read: &[usize; PRUNES.len()], scratch: &mut Scratch) {
-        let own = self.trial.own.as_ref().and_then(|own| self.slots.get(&own[query])).copied();
+        let query_slot = self.trial.own.as_ref().and_then(|own| self.slots.get(&own[query])).copied();
         let neighbors = &self.truth.neighbors[query];
         let mut before = [0_u32; PRUNES.len()];
-        for (hit, list) in scratch.near.iter().filter(|(hit, _)| Some(hit.id) != own) {
+        for (hit, list) in scratch.near.iter().filter(|(hit, _)| Some(hit.id) != query_slot) {
             let found = neighbors.binary_search_by_key(&hit.id, |(slot, _)| *slot).ok();
             let prunes = read.iter().zip(&mut before).zip(&mut scratch.found.first);
             for ((_, before), counts) in prunes.filter(|((read, _), _)| list < *read) {

@@ -13,7 +13,7 @@ pub(crate) struct Candidates {
     /// The best estimates, by place. Each place occurs once.
     hits: Vec<Neighbor>,
     /// The estimates of one list, by position in the list.
-    of_list: Vec<Neighbor>,
+    list_hits: Vec<Neighbor>,
     seen: VisitedSet,
     /// Candidates with this estimate or a larger one are dropped.
     threshold: f32,
@@ -25,7 +25,7 @@ impl Candidates {
         Candidates {
             query: CodedQuery::new(),
             hits: Vec::new(),
-            of_list: Vec::new(),
+            list_hits: Vec::new(),
             seen: VisitedSet::new(64),
             threshold: f32::INFINITY,
             wanted: 1,
@@ -42,11 +42,11 @@ impl Candidates {
     pub(crate) fn begin(&mut self, codes: &VectorCodes, floats: &[f32], wanted: usize) {
         codes.begin(floats, &mut self.query);
         self.wanted = wanted.max(1);
-        self.forget();
+        self.restart();
     }
 
     /// Begins again with the same query.
-    pub(crate) fn forget(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.hits.clear();
         self.seen.clear();
         self.threshold = f32::INFINITY;
@@ -57,7 +57,7 @@ impl Candidates {
     /// # Errors
     /// A description of the fault, if the list is too short or has an invalid place.
     #[inline]
-    pub(crate) fn take(
+    pub(crate) fn scan_list(
         &mut self,
         codes: &VectorCodes,
         list: &[u8],
@@ -66,15 +66,15 @@ impl Candidates {
     ) -> Result<(), String> {
         let (list, places) = list.split_at_checked(count * codes.code_bytes()).ok_or("it ends too early")?;
         let places = places.as_chunks::<4>().0;
-        self.of_list.clear();
-        codes.scan(&mut self.query, list, self.threshold, &mut self.of_list);
-        if self.threshold == f32::INFINITY && self.of_list.len() < count {
+        self.list_hits.clear();
+        codes.scan(&mut self.query, list, self.threshold, &mut self.list_hits);
+        if self.threshold == f32::INFINITY && self.list_hits.len() < count {
             self.add_unordered(count);
         }
-        for hit in &self.of_list {
+        for hit in &self.list_hits {
             let place = places.get(hit.id as usize).map_or(u32::MAX, |place| u32::from_le_bytes(*place));
             if place >= vectors {
-                return Err(format!("it holds place {place}, which is not among {vectors}"));
+                return Err(format!("it contains place {place}, and there are {vectors} vectors"));
             }
             // All codes of a vector are the same: if it was too far in one list, it is too far in all.
             if self.seen.insert(place) {
@@ -92,9 +92,9 @@ impl Candidates {
     #[cold]
     fn add_unordered(&mut self, count: usize) {
         let mut estimated = vec![false; count];
-        self.of_list.iter().for_each(|hit| estimated[hit.id as usize] = true);
+        self.list_hits.iter().for_each(|hit| estimated[hit.id as usize] = true);
         let others = (0..).zip(estimated).filter(|(_, estimated)| !estimated);
-        self.of_list.extend(others.map(|(id, _)| Neighbor { distance: f32::INFINITY, id }));
+        self.list_hits.extend(others.map(|(id, _)| Neighbor { distance: f32::INFINITY, id }));
     }
 
     /// Drops all but the best. Of equal estimates those with the lowest places stay, independent of the order

@@ -7,8 +7,8 @@ use crate::format::walk::Marks;
 
 impl ListWalk<'_> {
     /// Checks that rows have distinct ids, and that lists of codes have valid places, each once in a list.
-    pub(crate) fn coded(&mut self) -> Result<(), IndexError> {
-        let end = self.identified_rows()?;
+    pub(crate) fn check_coded_lists(&mut self) -> Result<(), IndexError> {
+        let end = self.check_rows_with_ids()?;
         let (mut bytes, mut places) = (Vec::new(), Vec::new());
         let mut end = end;
         for list in 0..self.postings.lists() as u32 {
@@ -20,13 +20,16 @@ impl ListWalk<'_> {
             places.clear();
             places.extend(bytes[codes..].as_chunks::<4>().0.iter().map(|place| u32::from_le_bytes(*place)));
             if !places.is_sorted_by(|a, b| a < b) {
-                self.report.fault(format!("list {list}: its places do not rise"));
+                self.report.fault(format!("list {list}: its places are not in ascending order"));
             }
             for place in &places {
                 if u64::from(*place) >= self.vectors {
-                    self.report.fault(format!("list {list}: place {place} is none of {}", self.vectors));
+                    self.report.fault(format!(
+                        "list {list}: place {place} does not exist among {} places",
+                        self.vectors
+                    ));
                 } else {
-                    self.held.mark(*place);
+                    self.seen.mark(*place);
                 }
             }
         }
@@ -34,7 +37,7 @@ impl ListWalk<'_> {
     }
 
     /// Checks the rows and their ids. Returns the offset of the lists.
-    fn identified_rows(&mut self) -> Result<u64, IndexError> {
+    fn check_rows_with_ids(&mut self) -> Result<u64, IndexError> {
         let (mut bytes, mut ids) = (Vec::new(), Marks::new(self.vectors)?);
         for first in (0..self.vectors as u32).step_by(ROWS_AT_ONCE as usize) {
             let count = ROWS_AT_ONCE.min((self.vectors - u64::from(first)) as u32);
@@ -44,9 +47,12 @@ impl ListWalk<'_> {
                 self.check_rows(&format!("place {place}"), row);
                 let id = id.first_chunk().map_or(u32::MAX, |id| u32::from_le_bytes(*id));
                 if u64::from(id) >= self.vectors {
-                    self.report.fault(format!("place {place}: vector {id} is none of {}", self.vectors));
+                    self.report.fault(format!(
+                        "place {place}: vector {id} does not exist among {} vectors",
+                        self.vectors
+                    ));
                 } else if !ids.mark(id) {
-                    self.report.fault(format!("place {place}: vector {id} is there twice"));
+                    self.report.fault(format!("place {place}: vector {id} is stored twice"));
                 }
             }
         }

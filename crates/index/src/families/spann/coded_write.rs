@@ -4,7 +4,7 @@ use super::members::Memberships;
 use super::place::Leaves;
 use super::section::{LIST_CODEC_NAME, ListCodesEntry};
 use super::work::Work;
-use super::write::{Blocks, CHECK_EVERY, Files, write_table};
+use super::write::{BlockWriter, CHECK_EVERY, WrittenFiles, write_table};
 use crate::error::IndexError;
 use crate::format::appender::Appender;
 use crate::format::postings::{ListEntry, Postings};
@@ -76,19 +76,19 @@ impl CodedVectors {
         work: &Work<'_>,
         leaves: &Leaves,
         members: &Memberships,
-    ) -> Result<Files, IndexError> {
+    ) -> Result<WrittenFiles, IndexError> {
         work.progress.stage("placing vectors", 1);
         let entries = entries(work, leaves, members)?;
         let lists = write_table(work, &entries)?;
         let (vectors, row_bytes) = (work.data.count() as u64, work.data.row_bytes());
         let table = Postings::coded(row_bytes, self.codes.code_bytes(), vectors, entries.into_iter())
-            .map_err(|reason| IndexError::Internal(format!("the lists as built are wrong: {reason}")))?;
-        let mut file = Blocks::create(work)?;
+            .map_err(|reason| IndexError::Internal(format!("the built lists are invalid: {reason}")))?;
+        let mut file = BlockWriter::create(work)?;
         work.progress.stage("writing lists", 2 * vectors);
         write_rows(work, leaves, &mut file)?;
         self.write_lists(work, leaves, members, &table, &mut file)?;
         let (postings, checksums) = file.finish(work)?;
-        Ok(Files { postings, checksums, lists, ids: None, table })
+        Ok(WrittenFiles { postings, checksums, lists, ids: None, table })
     }
 
     fn write_lists(
@@ -97,12 +97,12 @@ impl CodedVectors {
         leaves: &Leaves,
         members: &Memberships,
         table: &Postings,
-        file: &mut Blocks,
+        file: &mut BlockWriter,
     ) -> Result<(), IndexError> {
         let (vectors, lists) = (work.data.count() as u64, table.lists() as u64);
         let (mut slots, mut codes, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
-        let mut reading = members.read(leaves)?;
-        while let Some(list) = reading.next(&mut slots)? {
+        let mut reader = members.read(leaves)?;
+        while let Some(list) = reader.next(&mut slots)? {
             if list % CHECK_EVERY == 0 {
                 work.check_cancelled()?;
                 work.progress.advance(vectors + vectors * u64::from(list) / lists);
@@ -113,7 +113,11 @@ impl CodedVectors {
             bytes.extend(slots.iter().flat_map(|slot| slot.to_le_bytes()));
             let range = table.rows_range(list);
             if range.end - range.start != bytes.len() as u64 {
-                return Err(IndexError::Internal(format!("list {list} has {} bytes", bytes.len())));
+                return Err(IndexError::Internal(format!(
+                    "list {list} has {} bytes, and {} were planned",
+                    bytes.len(),
+                    range.end - range.start
+                )));
             }
             file.pad(range.start)?;
             file.append(&bytes)?;
@@ -126,8 +130,8 @@ impl CodedVectors {
 fn entries(work: &Work<'_>, leaves: &Leaves, members: &Memberships) -> Result<Vec<ListEntry>, IndexError> {
     let mut entries = Vec::with_capacity(leaves.count());
     let mut slots = Vec::new();
-    let mut reading = members.read(leaves)?;
-    while let Some(list) = reading.next(&mut slots)? {
+    let mut reader = members.read(leaves)?;
+    while let Some(list) = reader.next(&mut slots)? {
         if list % CHECK_EVERY == 0 {
             work.check_cancelled()?;
         }
@@ -137,13 +141,13 @@ fn entries(work: &Work<'_>, leaves: &Leaves, members: &Memberships) -> Result<Ve
 }
 
 /// Writes all vectors in the order of their slots, each with its id.
-fn write_rows(work: &Work<'_>, leaves: &Leaves, file: &mut Blocks) -> Result<(), IndexError> {
+fn write_rows(work: &Work<'_>, leaves: &Leaves, file: &mut BlockWriter) -> Result<(), IndexError> {
     let ids = leaves.ids()?;
     let mut rows = RowReader::new(&leaves.rows, READ_BYTES);
-    let often = (CHECK_BYTES / work.data.row_bytes()).max(1);
+    let check_rows = (CHECK_BYTES / work.data.row_bytes()).max(1);
     for (slot, id) in ids.iter().enumerate() {
-        if slot % often == 0 {
-            work.check_cancelled()?;
+        if slot % check_rows == 0 {
+            work.go_on()?;
             work.progress.advance(slot as u64);
         }
         file.append(rows.row(slot)?)?;

@@ -38,11 +38,11 @@ impl ListCost {
     /// read depend only on where it begins: at a vector, or anywhere that the alignment permits.
     pub fn moved_bytes(&self, granularity: u32) -> f64 {
         let small = self.small_reads.clamp(0.0, self.reads.max(0.0));
-        let beyond = |step: u32| moved_bytes(f64::from(step), step, granularity) - f64::from(step);
+        let extra = |step: u32| moved_bytes(f64::from(step), step, granularity) - f64::from(step);
         let at_vectors = if self.alignment > 1 { self.alignment } else { self.vector_bytes.max(1) };
-        let beyond =
-            small * beyond(at_vectors) + (self.reads - small).max(0.0) * beyond(self.alignment.max(1));
-        self.bytes.max(0.0) + beyond
+        let extra_bytes =
+            small * extra(at_vectors) + (self.reads - small).max(0.0) * extra(self.alignment.max(1));
+        self.bytes.max(0.0) + extra_bytes
     }
 
     /// Returns the cost if a local cache holds this share of the reads. Lists are assumed to be cached
@@ -93,10 +93,10 @@ impl ListTimes {
     /// finding the lists. A time is 0 if the query did nothing of the kind.
     pub fn measured(cost: &ListCost, finding_share: f64) -> ListTimes {
         let share = finding_share.clamp(0.0, 1.0);
-        let each = |ns: f64, count: f64| if count > 0.0 { ns.max(0.0) / count } else { 0.0 };
+        let per_unit = |ns: f64, count: f64| if count > 0.0 { ns.max(0.0) / count } else { 0.0 };
         ListTimes {
-            centroid_ns: each(cost.compute_ns * share, cost.centroids),
-            vector_ns: each(cost.compute_ns * (1.0 - share), cost.vectors),
+            centroid_ns: per_unit(cost.compute_ns * share, cost.centroids),
+            vector_ns: per_unit(cost.compute_ns * (1.0 - share), cost.vectors),
         }
     }
 
@@ -182,13 +182,13 @@ impl ListShape {
         };
         let small_reads = elsewhere * OWN_READS;
         let row = f64::from(self.row_bytes);
-        let of_lists = lists * moved_bytes(self.list_bytes, 4, self.alignment);
+        let list_bytes = lists * moved_bytes(self.list_bytes, 4, self.alignment);
         let cost = ListCost {
             lists,
             hops: if small_reads > 0.0 { 2.0 } else { 1.0 },
             reads: lists + small_reads,
             small_reads,
-            bytes: of_lists + small_reads * moved_bytes(row, self.row_bytes, self.alignment),
+            bytes: list_bytes + small_reads * moved_bytes(row, self.row_bytes, self.alignment),
             vector_bytes: self.row_bytes,
             alignment: self.alignment,
             centroids: probes,
@@ -242,16 +242,16 @@ mod tests {
     }
 
     #[test]
-    fn equation_3_is_bandwidth_by_lists_and_their_size() {
+    fn equation_3_divides_bandwidth_by_the_bytes_of_lists() {
         let narrow = device(1000, 1.0, 1, 0.0);
         assert_eq!(equation_3(&COUPLED, &narrow), 1e9 / (20.0 * 47.0 * 132.0));
-        let told = predict(&COUPLED, &narrow, &run(1000));
-        assert_eq!((told.bound, told.qps), (Bound::Bandwidth, equation_3(&COUPLED, &narrow)));
+        let predicted = predict(&COUPLED, &narrow, &run(1000));
+        assert_eq!((predicted.bound, predicted.qps), (Bound::Bandwidth, equation_3(&COUPLED, &narrow)));
         assert_eq!(equation_3(&COUPLED, &device(0, 0.0, 1, 0.0)), f64::INFINITY);
     }
 
     #[test]
-    fn small_reads_move_granules_and_run_into_the_reads_a_second() {
+    fn small_reads_move_whole_granules_and_are_limited_by_iops() {
         // A vector of 128 bytes fits granules of 64 and of 256, and takes a whole granule of 4096. A list
         // touches one granule more.
         assert_eq!(GROUPED.moved_bytes(64), GROUPED.bytes + 20.0 * 63.0);
@@ -265,10 +265,12 @@ mod tests {
         assert_eq!(blocks.moved_bytes(4096), blocks.bytes);
         assert_eq!(blocks.moved_bytes(512), blocks.bytes);
         // 25 GB/s would take 200,000 queries a second; 10 million reads a second take 31,250.
-        let told = predict(&GROUPED, &device(2800, 25.0, 64, 1e7), &Execution { threads: 8, ..run(1000) });
-        assert_eq!((told.bound, told.qps), (Bound::Iops, 1e7 / 320.0));
-        let told = predict(&COUPLED, &device(2800, 25.0, 64, 1e7), &Execution { threads: 80, ..run(1000) });
-        assert_eq!(told.bound, Bound::Bandwidth);
+        let predicted =
+            predict(&GROUPED, &device(2800, 25.0, 64, 1e7), &Execution { threads: 8, ..run(1000) });
+        assert_eq!((predicted.bound, predicted.qps), (Bound::Iops, 1e7 / 320.0));
+        let predicted =
+            predict(&COUPLED, &device(2800, 25.0, 64, 1e7), &Execution { threads: 80, ..run(1000) });
+        assert_eq!(predicted.bound, Bound::Bandwidth);
         // Submitting 320 reads costs more processor time than submitting 20.
         let issue = Execution { issue_ns: 150.0, ..run(16) };
         let fast = device(2800, 25.0, 64, 0.0);
@@ -301,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_saves_bytes_at_once_and_round_trips_last() {
+    fn a_cache_saves_bytes_in_proportion_and_round_trips_last() {
         let half = COUPLED.cached(0.5);
         assert_eq!((half.bytes, half.reads), (COUPLED.bytes / 2.0, 10.0));
         assert!(half.hops > 0.999_998 && half.hops < 1.0);
@@ -313,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_processor_is_found_from_what_it_did() {
+    fn processor_times_follow_from_a_measured_query() {
         let found = ListTimes::measured(&COUPLED, 0.25);
         assert_eq!((found.centroid_ns, found.vector_ns), (25.0, 75_000.0 / 940.0));
         assert!((found.compute_ns(&COUPLED) - COUPLED.compute_ns).abs() < 1e-6);
@@ -323,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_costs_nothing() {
+    fn an_empty_query_costs_nothing() {
         let nothing = ListCost {
             lists: 0.0,
             hops: 0.0,
@@ -342,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_codes_and_their_candidates_cost_what_was_measured() {
+    fn lists_of_codes_and_candidates_cost_about_the_measured_times() {
         let shape = ListShape {
             list_bytes: 2600.0,
             list_vectors: 50.0,
@@ -381,10 +383,10 @@ mod tests {
             let grouped = ListCost { reads: cost.reads - saved * small, small_reads: small - saved * small, ..cost };
             let device = device(latency, 5.0, 1 << power, 1e7);
             let execution = Execution { issue_ns, ..run(16) };
-            let told = predict(&cost, &device, &execution);
-            prop_assert!(predict(&grouped, &device, &execution).qps >= told.qps * (1.0 - 1e-9));
+            let predicted = predict(&cost, &device, &execution);
+            prop_assert!(predict(&grouped, &device, &execution).qps >= predicted.qps * (1.0 - 1e-9));
             prop_assert!(cost.moved_bytes(1 << power) >= cost.bytes * (1.0 - 1e-12));
-            prop_assert!(predict(&cost.cached(cached), &device, &execution).qps >= told.qps * (1.0 - 1e-9));
+            prop_assert!(predict(&cost.cached(cached), &device, &execution).qps >= predicted.qps * (1.0 - 1e-9));
         }
     }
 }

@@ -48,11 +48,11 @@ impl CoupledShape {
     pub fn cost(&self, centroids: f64, compute_ns: f64) -> ListCost {
         let unit = f64::from(self.alignment.max(1));
         // A list begins where it touches the fewest blocks.
-        let of_lists = self.lists * (self.list_bytes() / unit).ceil() * unit;
+        let list_bytes = self.lists * (self.list_bytes() / unit).ceil() * unit;
         let candidates = if self.code_bytes.is_some() { self.candidates.max(0.0) } else { 0.0 };
         let small_reads = candidates * self.apart.clamp(0.0, 1.0);
         let row_bytes = self.vector_bytes + ID_BYTES as u32;
-        let each = moved_bytes(f64::from(row_bytes), row_bytes, self.alignment);
+        let row_read_bytes = moved_bytes(f64::from(row_bytes), row_bytes, self.alignment);
         // A vector that shares a block costs its own bytes only if reads are not rounded to blocks.
         let shared = if self.alignment > 1 { 0.0 } else { candidates - small_reads };
         ListCost {
@@ -60,7 +60,7 @@ impl CoupledShape {
             hops: if candidates > 0.0 { 2.0 } else { 1.0 },
             reads: self.lists + small_reads,
             small_reads,
-            bytes: of_lists + small_reads * each + shared * f64::from(row_bytes),
+            bytes: list_bytes + small_reads * row_read_bytes + shared * f64::from(row_bytes),
             vector_bytes: row_bytes,
             alignment: self.alignment,
             centroids,
@@ -90,7 +90,7 @@ mod tests {
     const CODES: CoupledShape = CoupledShape { code_bytes: Some(48), ..COPIES };
 
     #[test]
-    fn codes_take_fewer_bytes_and_a_round_more() {
+    fn codes_take_fewer_bytes_and_one_round_more() {
         let (copies, codes) = (COPIES.cost(1000.0, 1e5), CODES.cost(1000.0, 1e5));
         assert_eq!((copies.hops, copies.reads, copies.vectors), (1.0, 20.0, 4000.0));
         assert_eq!(copies.bytes, 20.0 * 200.0 * 1540.0);
@@ -118,7 +118,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn more_of_anything_is_never_cheaper(
+        fn larger_shapes_are_never_cheaper(
             lists in 1.0..500.0_f64, list_vectors in 1.0..1000.0_f64, vector_bytes in 1..10_000_u32,
             code_bytes in 1..200_u32, candidates in 0.0..500.0_f64, apart in 0.0..1.0_f64, power in 0..13_u32,
         ) {
@@ -136,8 +136,8 @@ mod tests {
             ] {
                 // Reads of whole units save the bytes of vectors that share one.
                 let slack = if alignment == 1 { candidates * f64::from(vector_bytes + 4) } else { 0.0 };
-                let told = more.cost(1.0, 1.0);
-                prop_assert!(told.bytes + slack >= cost.bytes * (1.0 - 1e-12) && told.reads >= cost.reads);
+                let other = more.cost(1.0, 1.0);
+                prop_assert!(other.bytes + slack >= cost.bytes * (1.0 - 1e-12) && other.reads >= cost.reads);
             }
             prop_assert!(cost.small_reads <= cost.reads && cost.hops <= 2.0);
         }

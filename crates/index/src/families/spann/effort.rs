@@ -42,18 +42,21 @@ impl Point for ListPoint {
     }
 
     fn check(&self, probes: u32) -> Result<(), String> {
-        let refuse = |what: String| Err(what);
+        let refuse = |reason: String| Err(reason);
         if !(1..=probes).contains(&self.probes) || self.search_list == 0 {
             return refuse(format!(
-                "{} probes of {probes}, a search list of {}",
+                "probes is {}, which must be 1 to {probes}, and search_list is {}, which must be above 0",
                 self.probes, self.search_list
             ));
         }
         if !(0.0..=f32::MAX).contains(&self.prune) {
-            return refuse(format!("lists pruned at {}", self.prune));
+            return refuse(format!("prune is {}, which must be 0 or more", self.prune));
         }
         if !(0.0..=self.probes as f32 * (1.0 + ROUNDING)).contains(&self.lists) {
-            return refuse(format!("{} lists scanned by {} probes", self.lists, self.probes));
+            return refuse(format!(
+                "lists is {}, which must be at most the {} probes",
+                self.lists, self.probes
+            ));
         }
         Ok(())
     }
@@ -61,7 +64,7 @@ impl Point for ListPoint {
 
 /// An effort that is measured, or interpolated between two measured ones.
 #[derive(Debug, Clone, Copy)]
-struct At {
+struct InterpolatedEffort {
     probes: f64,
     search_list: f64,
     lists: f64,
@@ -69,9 +72,9 @@ struct At {
     recall: f64,
 }
 
-impl From<&ListPoint> for At {
-    fn from(point: &ListPoint) -> At {
-        At {
+impl From<&ListPoint> for InterpolatedEffort {
+    fn from(point: &ListPoint) -> InterpolatedEffort {
+        InterpolatedEffort {
             probes: f64::from(point.probes),
             search_list: f64::from(point.search_list),
             lists: f64::from(point.lists),
@@ -81,13 +84,13 @@ impl From<&ListPoint> for At {
     }
 }
 
-impl CurvePoint for At {
-    fn value(&self) -> f64 {
+impl Place for InterpolatedEffort {
+    fn reached(&self) -> f64 {
         self.recall
     }
 
-    fn between(&self, above: &At, share: f64) -> At {
-        At {
+    fn between(&self, above: &InterpolatedEffort, share: f64) -> InterpolatedEffort {
+        InterpolatedEffort {
             probes: mix(self.probes, above.probes, share),
             search_list: mix(self.search_list, above.search_list, share),
             lists: mix(self.lists, above.lists, share),
@@ -99,13 +102,16 @@ impl CurvePoint for At {
 
 /// Groups the points of a curve by `key`. The points of a group differ only in the number of lists or, for
 /// lists of codes, of candidates.
-fn series<K: PartialEq + PartialOrd>(points: &[ListPoint], key: impl Fn(&ListPoint) -> K) -> Vec<Vec<At>> {
-    let mut series: Vec<(K, Vec<At>)> = Vec::new();
+fn series<K: PartialEq + PartialOrd>(
+    points: &[ListPoint],
+    key: impl Fn(&ListPoint) -> K,
+) -> Vec<Vec<InterpolatedEffort>> {
+    let mut series: Vec<(K, Vec<InterpolatedEffort>)> = Vec::new();
     for point in points {
         let key = key(point);
         match series.iter_mut().find(|(other, _)| *other == key) {
-            Some((_, points)) => points.push(At::from(point)),
-            None => series.push((key, vec![At::from(point)])),
+            Some((_, points)) => points.push(InterpolatedEffort::from(point)),
+            None => series.push((key, vec![InterpolatedEffort::from(point)])),
         }
     }
     series.sort_by(|a, b| a.0.partial_cmp(&b.0).unwrap_or(std::cmp::Ordering::Equal));
@@ -126,7 +132,8 @@ pub(crate) fn effort(
 ) -> Option<Solved> {
     let question = Question::new(curves, k, recall)?.with_margin_beyond();
     let points = &question.curve.points;
-    let price = |at: &At| price(at.probes, at.lists, if coded { at.search_list } else { 0.0 });
+    let price =
+        |at: &InterpolatedEffort| price(at.probes, at.lists, if coded { at.search_list } else { 0.0 });
     let found = if coded {
         question.cheapest(series(points, |point| (point.probes, point.prune)), price)
     } else {
@@ -138,7 +145,7 @@ pub(crate) fn effort(
     };
     let (at, reached) = match found {
         Some(at) => (at, true),
-        None => (At::from(&question.best()?), false),
+        None => (InterpolatedEffort::from(&question.best()?), false),
     };
     let probes = question.stretched(at.probes);
     let effort = Effort {
@@ -151,15 +158,17 @@ pub(crate) fn effort(
 
 /// Returns the number of lists that `probes` probes scan with a pruning, from the most similar measurement;
 /// all of them if nothing was measured.
-pub(crate) fn lists_of(curves: &[Curve<ListPoint>], probes: usize, prune: f32) -> f64 {
+pub(crate) fn scanned_lists(curves: &[Curve<ListPoint>], probes: usize, prune: f32) -> f64 {
     let probes = probes as f64;
-    let unlike = |point: &&ListPoint| (point.prune - prune).abs();
+    let prune_difference = |point: &&ListPoint| (point.prune - prune).abs();
     let nearest = |a: &&ListPoint, b: &&ListPoint| {
-        let far = |point: &&ListPoint| (f64::from(point.probes) - probes).abs();
-        unlike(a).total_cmp(&unlike(b)).then(far(a).total_cmp(&far(b)))
+        let probe_difference = |point: &&ListPoint| (f64::from(point.probes) - probes).abs();
+        prune_difference(a)
+            .total_cmp(&prune_difference(b))
+            .then(probe_difference(a).total_cmp(&probe_difference(b)))
     };
-    let like = curves.iter().flat_map(|curve| &curve.points).min_by(nearest);
-    like.map_or(probes, |point| probes * f64::from(point.lists) / f64::from(point.probes.max(1)))
+    let most_similar = curves.iter().flat_map(|curve| &curve.points).min_by(nearest);
+    most_similar.map_or(probes, |point| probes * f64::from(point.lists) / f64::from(point.probes.max(1)))
 }
 
 /// Returns the number of lists for a number of candidates, if the caller gives no number of lists. It is
@@ -181,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cheapest_way_to_a_recall_is_taken() {
+    fn the_cheapest_effort_for_a_recall_is_chosen() {
         let points = vec![
             point(10, 10, 0.0, 10.0, 0.80),
             point(10, 10, 0.3, 8.0, 0.78),
@@ -199,13 +208,13 @@ mod tests {
         assert_eq!(at(15, 0.90), solved(59, 59, 0.0, true));
         assert_eq!(effort(&[], 10, 0.9, false, fewest), None);
         assert_eq!(
-            (lists_of(&curves, 20, 0.3), lists_of(&curves, 80, 0.25), lists_of(&[], 7, 0.0)),
+            (scanned_lists(&curves, 20, 0.3), scanned_lists(&curves, 80, 0.25), scanned_lists(&[], 7, 0.0)),
             (12.0, 32.0, 7.0)
         );
     }
 
     #[test]
-    fn the_cheapest_pair_is_taken_and_depends_on_the_device() {
+    fn the_cheapest_pair_of_probes_and_candidates_depends_on_the_price() {
         let points = vec![
             point(10, 10, 0.0, 10.0, 0.70),
             point(10, 20, 0.0, 10.0, 0.80),

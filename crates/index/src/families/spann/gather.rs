@@ -8,7 +8,7 @@ use std::ops::Range;
 pub(super) struct Piece<W> {
     start: u64,
     len: u32,
-    pub(super) what: W,
+    pub(super) contents: W,
 }
 
 impl<W> Piece<W> {
@@ -20,7 +20,7 @@ impl<W> Piece<W> {
 
     /// Returns the bytes of the piece, from those of its read.
     #[inline]
-    pub(super) fn of<'b>(&self, span: &Span, bytes: &'b [u8]) -> &'b [u8] {
+    pub(super) fn slice<'b>(&self, span: &Span, bytes: &'b [u8]) -> &'b [u8] {
         let start = self.offset_in(span);
         bytes.get(start..start + self.len as usize).unwrap_or_default()
     }
@@ -28,7 +28,7 @@ impl<W> Piece<W> {
 
 /// The rules for joining pieces.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Joining {
+pub(super) struct JoinRules {
     /// Reads begin and end at multiples of this, in bytes. Pieces that share a unit share a read.
     pub(super) unit: u64,
     /// The length of the file in bytes, at which the last read ends.
@@ -61,16 +61,16 @@ impl<W: Copy> Gather<W> {
     }
 
     /// Requests a range, unless it is empty.
-    pub(super) fn want(&mut self, range: Range<u64>, what: W) {
+    pub(super) fn request(&mut self, range: Range<u64>, contents: W) {
         if range.end > range.start {
             let len = (range.end - range.start) as u32;
-            self.pieces.push(Piece { start: range.start, len, what });
+            self.pieces.push(Piece { start: range.start, len, contents });
         }
     }
 
     /// Sorts the pieces in the order of the file, and joins those that are adjacent or nearly so.
-    pub(super) fn join(&mut self, joining: Joining) {
-        let Joining { unit, end, most, gap } = joining;
+    pub(super) fn join(&mut self, rules: JoinRules) {
+        let JoinRules { unit, end, most, gap } = rules;
         self.pieces.sort_unstable_by_key(|piece| (piece.start, piece.len));
         self.spans.clear();
         self.firsts.clear();
@@ -125,15 +125,15 @@ mod tests {
             for most in [4096, 8192, 1 << 20] {
                 let end = 100_000_u64;
                 let mut gather = Gather::new();
-                let mut wanted = Vec::new();
-                for what in 0..200_u32 {
+                let mut requested = Vec::new();
+                for contents in 0..200_u32 {
                     let start = random.random_range(0..end - 2000);
                     let stop = start + random.random_range(0..2000);
-                    gather.want(start..stop, what);
-                    wanted.push((start, stop));
+                    gather.request(start..stop, contents);
+                    requested.push((start, stop));
                 }
                 let longest = (2000 / unit + 2) * unit;
-                gather.join(Joining { unit, end, most: most.max(longest), gap: most / 16 });
+                gather.join(JoinRules { unit, end, most: most.max(longest), gap: most / 16 });
                 let file: Vec<u8> = (0..end).map(|i| (i % 251) as u8).collect();
                 let mut seen = 0;
                 for (read, span) in gather.spans().iter().enumerate() {
@@ -142,12 +142,12 @@ mod tests {
                     assert!(u64::from(span.len) <= most.max(longest));
                     let bytes = &file[span.offset as usize..stop as usize];
                     for piece in gather.pieces_of(read).map(|at| gather.piece(at)) {
-                        let (start, stop) = wanted[piece.what as usize];
-                        assert_eq!(piece.of(span, bytes), &file[start as usize..stop as usize]);
+                        let (start, stop) = requested[piece.contents as usize];
+                        assert_eq!(piece.slice(span, bytes), &file[start as usize..stop as usize]);
                         seen += 1;
                     }
                 }
-                assert_eq!(seen, wanted.iter().filter(|(start, stop)| stop > start).count());
+                assert_eq!(seen, requested.iter().filter(|(start, stop)| stop > start).count());
             }
         }
     }
@@ -155,17 +155,17 @@ mod tests {
     #[test]
     fn neighbours_share_a_read() {
         let mut gather = Gather::new();
-        gather.want(128..256, 'b');
-        gather.want(0..128, 'a');
-        gather.want(300..310, 'c');
-        gather.want(5..5, 'd');
-        gather.join(Joining { unit: 1, end: 1000, most: 1000, gap: 44 });
+        gather.request(128..256, 'b');
+        gather.request(0..128, 'a');
+        gather.request(300..310, 'c');
+        gather.request(5..5, 'd');
+        gather.join(JoinRules { unit: 1, end: 1000, most: 1000, gap: 44 });
         assert_eq!(gather.spans(), [Span { offset: 0, len: 310 }]);
-        gather.join(Joining { unit: 1, end: 1000, most: 300, gap: 44 });
+        gather.join(JoinRules { unit: 1, end: 1000, most: 300, gap: 44 });
         assert_eq!(gather.spans(), [Span { offset: 0, len: 256 }, Span { offset: 300, len: 10 }]);
-        gather.join(Joining { unit: 1, end: 1000, most: 1000, gap: 43 });
+        gather.join(JoinRules { unit: 1, end: 1000, most: 1000, gap: 43 });
         assert_eq!(gather.spans(), [Span { offset: 0, len: 256 }, Span { offset: 300, len: 10 }]);
-        assert_eq!(gather.pieces_of(0).map(|at| gather.piece(at).what).collect::<Vec<_>>(), ['a', 'b']);
+        assert_eq!(gather.pieces_of(0).map(|at| gather.piece(at).contents).collect::<Vec<_>>(), ['a', 'b']);
         gather.clear();
         assert!(gather.spans().is_empty());
     }

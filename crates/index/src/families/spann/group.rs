@@ -125,7 +125,11 @@ mod tests {
             let instance = Instance::random(&mut random);
             let lists = instance.lists.len() as u32;
             let greedy = owners(&instance, 0..lists);
-            assert_eq!(greedy, owners(&instance, (0..lists).rev()), "whatever order the lists come in");
+            assert_eq!(
+                greedy,
+                owners(&instance, (0..lists).rev()),
+                "the owners depend on the order of lists"
+            );
             for (vector, owner) in greedy.iter().enumerate() {
                 assert!(instance.lists[*owner as usize].contains(&(vector as u32)));
             }

@@ -46,7 +46,7 @@ pub(super) fn describe(manifest: &Manifest, entry: &SpannEntry, postings: &Posti
         Fact::new("centroid_bytes", centroid_bytes),
     ];
     facts.extend(address_bits.map(|bits| Fact::new("address_bits", bits)));
-    let of_lists = format!(
+    let lists_line = format!(
         "{} of {shortest} to {longest} vectors, mean {mean_list:.1}; centroids {centroid_bytes} bytes in memory",
         entry.list_count
     );
@@ -54,13 +54,13 @@ pub(super) fn describe(manifest: &Manifest, entry: &SpannEntry, postings: &Posti
     let mut lines = vec![
         ("entry point", format!("list {}", entry.entry_point)),
         entry.codes.line(),
-        ("lists", of_lists),
+        ("lists", lists_line),
         ("replicas", format!("a vector is in {mean_replicas:.2} lists{address}")),
     ];
     if let Some(codes) = &entry.list_codes {
         facts.push(Fact::new("list_codes", (&codes.kind, codes.code_bytes)));
-        let what = format!("{} of {} B each, vectors read to re-rank", codes.kind, codes.code_bytes);
-        lines.push(("list codes", what));
+        let codes_line = format!("{} of {} B each, vectors read to re-rank", codes.kind, codes.code_bytes);
+        lines.push(("list codes", codes_line));
     }
     Description {
         kind: format!("index, {} posting lists", entry.layout),

@@ -40,7 +40,7 @@ pub(crate) fn calibrate(
     };
     let lists = lists_of(leaves, members, &trial.truth)?;
     let centroids = centroids(work, entry)?;
-    let measured = Measured { centroids: &centroids, trial: &trial, lists: &lists };
+    let measured = CalibrationRun { centroids: &centroids, trial: &trial, lists: &lists };
     let mut curves = trial.curves();
     climb(&PROBES, most_probes(entry), work.progress, |probes| {
         let found = measured.run(work, probes as usize)?;
@@ -72,8 +72,8 @@ fn lists_of(
         slot += 1;
     })?;
     let mut slots = Vec::new();
-    let mut reading = members.read(leaves)?;
-    while let Some(list) = reading.next(&mut slots)? {
+    let mut reader = members.read(leaves)?;
+    while let Some(list) = reader.next(&mut slots)? {
         for id in slots.iter().filter_map(|slot| slots_of.get(slot)) {
             lists.entry(*id).or_default().push(list);
         }
@@ -86,7 +86,7 @@ pub(super) fn centroids(work: &Work<'_>, entry: &SpannEntry) -> Result<Centroids
     let load = |name: &str| work.directory.read(name);
     let (element, metric) = (work.data.element(), work.options.metric);
     let links = CentroidLinks::from_bytes(&load(&entry.links.name)?, entry.list_count)
-        .map_err(|reason| IndexError::Internal(format!("the links as written are wrong: {reason}")))?;
+        .map_err(|reason| IndexError::Internal(format!("the written links are invalid: {reason}")))?;
     Ok(Centroids::exact(
         centroid_element(element, metric),
         plain_metric(metric),
@@ -98,7 +98,7 @@ pub(super) fn centroids(work: &Work<'_>, entry: &SpannEntry) -> Result<Centroids
 }
 
 /// The data of a calibration run.
-struct Measured<'a> {
+struct CalibrationRun<'a> {
     centroids: &'a Centroids,
     trial: &'a Trial,
     lists: &'a HashMap<u32, Vec<u32>>,
@@ -106,14 +106,14 @@ struct Measured<'a> {
 
 /// Counts over all queries.
 #[derive(Default)]
-struct Found {
+struct NeighborCounts {
     /// For each of [`PRUNES`] and each k: true neighbours in a list that was read.
     neighbors: [Vec<u64>; PRUNES.len()],
     /// For each of [`PRUNES`]: lists that were read.
     lists: [u64; PRUNES.len()],
 }
 
-impl Found {
+impl NeighborCounts {
     /// Adds a point to every curve for each value of `prune` that left out lists. Returns the recall of the
     /// curve for k = 10.
     fn points(&self, curves: &mut [Curve<ListPoint>], probes: u32, trial: &Trial) -> f32 {
@@ -141,14 +141,14 @@ struct Scratch {
     floats: Vec<f32>,
     navigation: Navigation,
     ranks: HashMap<u32, usize>,
-    found: Found,
+    found: NeighborCounts,
 }
 
-impl Measured<'_> {
+impl CalibrationRun<'_> {
     /// Chooses `probes` lists for every query.
-    fn run(&self, work: &Work<'_>, probes: usize) -> Result<Found, IndexError> {
+    fn run(&self, work: &Work<'_>, probes: usize) -> Result<NeighborCounts, IndexError> {
         let counts = || std::array::from_fn(|_| vec![0; self.trial.k.len()]);
-        let found = || Found { neighbors: counts(), lists: Default::default() };
+        let found = || NeighborCounts { neighbors: counts(), lists: Default::default() };
         let start = || {
             Ok(Scratch {
                 floats: vec![0.0; work.data.dim()],
@@ -177,7 +177,7 @@ impl Measured<'_> {
         let lists: &[Neighbor] = &navigation.lists;
         ranks.clear();
         ranks.extend(lists.iter().enumerate().map(|(rank, list)| (list.id, rank)));
-        let read = PRUNES.map(|prune| self.centroids.within(floats, lists, prune));
+        let read = PRUNES.map(|prune| self.centroids.within_prune(floats, lists, prune));
         found.lists.iter_mut().zip(read).for_each(|(sum, read)| *sum += read as u64);
         for (counted, id) in self.trial.neighbors(query).enumerate() {
             let lists = self.lists.get(&id).map_or(&[][..], |lists| &lists[..]);

@@ -92,7 +92,7 @@ impl<'a> Requests<'a> {
         mut self,
         leaves: &Leaves,
         limit: usize,
-        go_on: impl Fn(u64) -> Result<(), IndexError>,
+        check_cancelled: impl Fn(u64) -> Result<(), IndexError>,
     ) -> Result<Memberships, IndexError> {
         let vectors = leaves.rows.count();
         let mut admitted = vec![0_u64; vectors.div_ceil(64)];
@@ -105,7 +105,7 @@ impl<'a> Requests<'a> {
         for (bucket, spilled) in self.files.iter().enumerate() {
             let first = bucket * self.lists_a_bucket;
             let end = self.lists.min(first + self.lists_a_bucket);
-            go_on(first as u64)?;
+            check_cancelled(first as u64)?;
             read_bucket(self.directory, bucket, spilled.written(), &mut requests)?;
             let by_distance = |a: &Request, b: &Request| {
                 (a.list.cmp(&b.list)).then(a.distance.total_cmp(&b.distance)).then(a.slot.cmp(&b.slot))
@@ -114,14 +114,14 @@ impl<'a> Requests<'a> {
             let mut rest = &requests[..];
             bytes.clear();
             for list in first as u32..end as u32 {
-                let asking = rest.iter().take_while(|request| request.list == list).count();
+                let requested = rest.iter().take_while(|request| request.list == list).count();
                 slots.clear();
-                slots.extend(rest[..asking.min(limit)].iter().map(|request| request.slot));
+                slots.extend(rest[..requested.min(limit)].iter().map(|request| request.slot));
                 slots.sort_unstable();
                 slots.iter().for_each(|slot| admitted[*slot as usize / 64] |= 1 << (slot % 64));
                 bytes.extend((slots.len() as u32).to_le_bytes());
                 slots.iter().for_each(|slot| bytes.extend(slot.to_le_bytes()));
-                rest = &rest[asking..];
+                rest = &rest[requested..];
             }
             file.append(&bytes)?;
         }
@@ -166,9 +166,9 @@ pub(crate) struct Memberships {
 
 impl Memberships {
     /// Begins a pass over all lists.
-    pub(crate) fn read<'a>(&'a self, leaves: &'a Leaves) -> Result<Reading<'a>, IndexError> {
+    pub(crate) fn read<'a>(&'a self, leaves: &'a Leaves) -> Result<ListReader<'a>, IndexError> {
         let file = ReadBack::new(self.file.clone(), self.written);
-        Ok(Reading { of: self, leaves, file, list: 0, bytes: Vec::new() })
+        Ok(ListReader { memberships: self, leaves, file, list: 0, bytes: Vec::new() })
     }
 
     /// Writes the bits of admitted slots. Returns the written lengths of the memberships and of the bits.
@@ -194,27 +194,27 @@ impl Memberships {
 }
 
 /// A pass over all lists.
-pub(crate) struct Reading<'a> {
-    of: &'a Memberships,
+pub(crate) struct ListReader<'a> {
+    memberships: &'a Memberships,
     leaves: &'a Leaves,
     file: ReadBack,
     list: usize,
     bytes: Vec<u8>,
 }
 
-impl Reading<'_> {
+impl ListReader<'_> {
     /// Reads the next list: returns its number, and leaves its slots in `slots`, in ascending order. Returns
     /// `None` after the last list.
     pub(crate) fn next(&mut self, slots: &mut Vec<u32>) -> Result<Option<u32>, IndexError> {
-        if self.list == self.of.lists {
+        if self.list == self.memberships.lists {
             return Ok(None);
         }
-        let count = u32::from_le_bytes(self.take(4)?.first_chunk().copied().unwrap_or_default());
+        let count = u32::from_le_bytes(self.read_bytes(4)?.first_chunk().copied().unwrap_or_default());
         slots.clear();
-        let bytes = self.take(4 * count as usize)?;
+        let bytes = self.read_bytes(4 * count as usize)?;
         slots.extend(bytes.as_chunks::<4>().0.iter().map(|slot| u32::from_le_bytes(*slot)));
         let list = self.list as u32;
-        let admitted = &self.of.admitted;
+        let admitted = &self.memberships.admitted;
         let left =
             self.leaves.slots(list).filter(|slot| admitted[*slot as usize / 64] >> (slot % 64) & 1 == 0);
         slots.extend(left);
@@ -225,7 +225,7 @@ impl Reading<'_> {
         Ok(Some(list))
     }
 
-    fn take(&mut self, count: usize) -> Result<&[u8], IndexError> {
+    fn read_bytes(&mut self, count: usize) -> Result<&[u8], IndexError> {
         // A length that is damaged on disk would allocate too much memory.
         let count = count.min(self.file.left() as usize);
         self.bytes.resize(count, 0);

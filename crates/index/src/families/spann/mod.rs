@@ -34,7 +34,7 @@ mod sizes;
 mod steps;
 mod table;
 mod verify;
-mod wanted;
+mod wanted_rows;
 mod work;
 mod write;
 
@@ -86,7 +86,7 @@ pub fn check_journal(
 /// # Errors
 /// A description of the fault.
 pub fn check_links(bytes: &[u8], lists: u32) -> Result<(), String> {
-    centroids::CentroidLinks::from_bytes(bytes, lists).map(|_| ()).map_err(|unread| unread.to_string())
+    centroids::CentroidLinks::from_bytes(bytes, lists).map(|_| ()).map_err(|error| error.to_string())
 }
 
 /// Checks the bytes of the codec of lists of codes in the way that opening an index reads them; vectors have

@@ -158,9 +158,9 @@ impl Stored for StoredLists {
 
     fn query_distances(&self, params: &SearchParams) -> usize {
         // Full vectors, most of them adjacent, or their codes.
-        let each = if self.entry.list_codes.is_some() { 1 } else { CODES_A_VECTOR / 4 };
+        let per_vector = if self.entry.list_codes.is_some() { 1 } else { CODES_A_VECTOR / 4 };
         let lists = params.probes.min(self.entry.list_count as usize);
-        let scanned = lists.saturating_mul(self.mean_list()).saturating_mul(each);
+        let scanned = lists.saturating_mul(self.mean_list()).saturating_mul(per_vector);
         scanned.saturating_add(params.wanted().saturating_mul(CODES_A_VECTOR))
     }
 
@@ -177,13 +177,13 @@ impl Stored for StoredLists {
 
     fn open(&self, loading: &Loading<'_>) -> Result<Arc<dyn Opened>, IndexError> {
         let Loading { directory, manifest, split, buffers, profile, .. } = *loading;
-        let opening = Opening {
+        let options = OpenOptions {
             exact: split.codes == 0,
             check: !loading.checked,
             frame_bytes: buffers.frame_bytes,
             reads_at_once: buffers.frames as usize / 2,
         };
-        let mut lists = open(directory, manifest, &self.entry, opening)?;
+        let mut lists = open(directory, manifest, &self.entry, options)?;
         lists.gap = suited_gap(profile);
         lists.submission = suited_submission(profile, lists.submission);
         Ok(Arc::new(lists))
@@ -195,8 +195,8 @@ impl Stored for StoredLists {
             return Ok(());
         }
         let load = |exact| {
-            let opening = Opening { exact, check: true, frame_bytes: 0, reads_at_once: 1 };
-            open(verifying.directory, verifying.manifest, &self.entry, opening)
+            let options = OpenOptions { exact, check: true, frame_bytes: 0, reads_at_once: 1 };
+            open(verifying.directory, verifying.manifest, &self.entry, options)
         };
         // Load everything that searches keep in memory, with both forms of the centroids.
         match load(false).and_then(|_| load(true)).map(|lists| lists.centroids.unreached()) {
@@ -204,7 +204,7 @@ impl Stored for StoredLists {
             Ok(0) => {}
             Ok(unreached) => {
                 report.unlinked = unreached;
-                report.fault(format!("{unreached} centroids have no way to them"));
+                report.fault(format!("{unreached} centroids are unreachable from the entry point"));
             }
         }
         Ok(())
@@ -222,7 +222,7 @@ impl Stored for StoredLists {
 
 /// The options for loading an index of posting lists.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Opening {
+pub(crate) struct OpenOptions {
     /// True if centroids are compared exactly, not by their codes.
     pub(crate) exact: bool,
     /// True if every read is checked; otherwise the whole file was checked when it was loaded.
@@ -238,7 +238,7 @@ pub(crate) fn open(
     directory: &dyn Generation,
     manifest: &Manifest,
     entry: &SpannEntry,
-    opening: Opening,
+    options: OpenOptions,
 ) -> Result<Lists, IndexError> {
     let damaged = |file: &FileEntry, what: &str, reason: String| {
         IndexError::damaged(directory.address().join(&file.name), what, reason)
@@ -248,21 +248,32 @@ pub(crate) fn open(
     let postings = open_table(directory, manifest, entry)?;
     let links = load(directory, manifest, &entry.links)?;
     let links = CentroidLinks::from_bytes(&links, entry.list_count)
-        .map_err(|unread| unread.at(directory.address().join(&entry.links.name), "the links"))?;
-    let (of, by, start) = (centroid_element(element, metric), plain_metric(metric), entry.entry_point);
-    let centroids = if opening.exact {
+        .map_err(|error| error.at(directory.address().join(&entry.links.name), "the links"))?;
+    let (centroid_type, centroid_metric, entry_point) =
+        (centroid_element(element, metric), plain_metric(metric), entry.entry_point);
+    let centroids = if options.exact {
         let rows = load(directory, manifest, &entry.centroids)?;
-        if first_non_finite(of, &rows).is_some() {
-            return Err(damaged(&entry.centroids, "the centroids", "one is not finite".into()));
+        if first_non_finite(centroid_type, &rows).is_some() {
+            return Err(damaged(&entry.centroids, "the centroids", "a centroid is not finite".into()));
         }
-        Centroids::exact(of, by, dim, rows, links, start)
+        Centroids::exact(centroid_type, centroid_metric, dim, rows, links, entry_point)
     } else {
         let codec = load_codec(directory, manifest, &entry.codes)?;
-        if codec.metric() != by {
-            let reason = format!("it is for the metric {}, centroids are compared by {by}", codec.metric());
+        if codec.metric() != centroid_metric {
+            let reason = format!(
+                "it is for the metric {}, and centroids are compared by {centroid_metric}",
+                codec.metric()
+            );
             return Err(damaged(&entry.codes.codec, "the codec", reason));
         }
-        Centroids::coded(of, by, codec, load(directory, manifest, &entry.codes.file)?, links, start)
+        Centroids::coded(
+            centroid_type,
+            centroid_metric,
+            codec,
+            load(directory, manifest, &entry.codes.file)?,
+            links,
+            entry_point,
+        )
     };
     let ids = match &entry.ids {
         Some(file) => PackedIds::from_bytes(load(directory, manifest, file)?, manifest.vectors)
@@ -277,9 +288,9 @@ pub(crate) fn open(
         }
         None => None,
     };
-    let sums = if opening.check {
+    let block_checksums = if options.check {
         checksums(&load(directory, manifest, &entry.checksums)?, entry.file.bytes)
-            .map_err(|unread| unread.at(directory.address().join(&entry.checksums.name), "the checksums"))?
+            .map_err(|error| error.at(directory.address().join(&entry.checksums.name), "the checksums"))?
     } else {
         Vec::new()
     };
@@ -293,9 +304,9 @@ pub(crate) fn open(
         codes,
         ids,
         identity,
-        checksums: sums,
-        frame_bytes: opening.frame_bytes,
-        submission: Submission { reads: opening.reads_at_once.max(1), bytes: u64::MAX },
+        checksums: block_checksums,
+        frame_bytes: options.frame_bytes,
+        submission: Submission { reads: options.reads_at_once.max(1), bytes: u64::MAX },
         gap: LEAST_GAP,
         entry: entry.clone(),
     })

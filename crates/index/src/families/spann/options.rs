@@ -76,8 +76,8 @@ pub(crate) const DOCS: &[OptionDoc] = &[
     OptionDoc {
         name: "layout",
         value: "LAYOUT",
-        help: "layout of the lists: coupled (copies of vectors), decoupled (addresses) or grouped (each vector once, beside \
-               its group) [default: grouped]",
+        help: "contents of the lists: coupled (copies of vectors), decoupled (addresses) or grouped (each vector once, in \
+               one of its lists, and addresses in the others) [default: grouped]",
     },
     OptionDoc {
         name: "centroid_share",
@@ -87,7 +87,7 @@ pub(crate) const DOCS: &[OptionDoc] = &[
     OptionDoc {
         name: "replicas",
         value: "LISTS",
-        help: "most posting lists that a vector is in, 1 to 8 [default: 8 for coupled lists, 1 for others]",
+        help: "most posting lists that contain one vector, 1 to 8 [default: 8 for coupled lists, 1 for others]",
     },
     OptionDoc {
         name: "list_limit",
@@ -97,17 +97,17 @@ pub(crate) const DOCS: &[OptionDoc] = &[
     OptionDoc {
         name: "alpha",
         value: "ALPHA",
-        help: "how much longer a detour between centroids must be before an edge is pruned, at least 1 [default: 1.2]",
+        help: "factor by which a detour between centroids must be longer than an edge before the edge is pruned, at least 1 [default: 1.2]",
     },
     OptionDoc {
         name: "code_bytes",
         value: "BYTES",
-        help: "bytes of a code: of centroids in little memory, of vectors in lists of codes [default: chosen by dim and code kind]",
+        help: "bytes of a code: of a centroid if memory is small, of a vector in lists of codes [default: depends on the dim and the kind]",
     },
     OptionDoc {
         name: "code_kind",
         value: "KIND",
-        help: "kind of code (axes, or rabitq1 to rabitq8) that coupled lists hold instead of vectors, which are then read \
+        help: "kind of code (axes, or rabitq1 to rabitq8) that coupled lists hold in place of vectors, which are then read \
                to re-rank only [default: lists hold vectors]",
     },
 ];
@@ -139,7 +139,7 @@ impl SpannOptions {
 
     /// Checks the ranges of the options.
     pub(crate) fn check(&self) -> Result<(), IndexError> {
-        let refuse = |what: String| Err(IndexError::Parameter(what));
+        let refuse = |reason: String| Err(IndexError::Parameter(reason));
         if !(LEAST_CENTROID_SHARE..=1.0).contains(&self.centroid_share) {
             return refuse(format!(
                 "centroid_share is {}; it must be between {LEAST_CENTROID_SHARE} and 1: 0.04 makes a list for every 25 \
@@ -149,12 +149,12 @@ impl SpannOptions {
         }
         if !(1..=MOST_REPLICAS).contains(&self.list_replicas()) {
             return refuse(format!(
-                "replicas is {}; it must be between 1, each vector in one list, and {MOST_REPLICAS}",
+                "replicas is {}; it must be between 1 (each vector in one list) and {MOST_REPLICAS}",
                 self.list_replicas()
             ));
         }
         if self.list_limit == Some(0) {
-            return refuse("list_limit is 0; a list has to admit a vector, or leave it open".into());
+            return refuse("list_limit is 0; it must be at least 1, or be omitted".into());
         }
         check_alpha(self.alpha)?;
         self.codes().check()?;
@@ -163,11 +163,11 @@ impl SpannOptions {
 
     /// Checks that posting lists can hold the chosen codes.
     fn check_list_codes(&self) -> Result<(), IndexError> {
-        let refuse = |what: String| Err(IndexError::Parameter(what));
+        let refuse = |reason: String| Err(IndexError::Parameter(reason));
         let Some(kind) = self.code_kind else { return Ok(()) };
         if self.layout != PostingLayout::Coupled {
             return refuse(format!(
-                "posting lists of layout {} hold no codes; take the layout {COUPLED}, or name no kind of code ({kind}) and lists \
+                "posting lists of layout {} hold no codes; take the layout {COUPLED}, or omit code_kind ({kind}), so that lists \
                  hold vectors",
                 self.layout.name()
             ));

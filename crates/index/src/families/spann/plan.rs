@@ -47,8 +47,8 @@ pub(crate) struct Plan {
 impl Plan {
     /// Plans for a budget: places all vectors at once if they fit or no budget is given, otherwise parts as
     /// large as possible. `planned` exceeds the budget only if no plan keeps within it.
-    pub(crate) fn new(data: &Source<'_>, own: &SpannOptions, options: &BuildOptions) -> Plan {
-        let (count, shape) = (data.count(), ListShape::of(own, data));
+    pub(crate) fn new(data: &Source<'_>, family_options: &SpannOptions, options: &BuildOptions) -> Plan {
+        let (count, shape) = (data.count(), ListShape::of(family_options, data));
         let threads = options.thread_count() as u64;
         let fixed = PROGRAM_BYTES + WINDOW_BYTES + BUFFER_BYTES + threads * THREAD_BYTES;
         let sizes = Sizes::of(data, options, &shape);
@@ -58,7 +58,7 @@ impl Plan {
         // A thread that divides small pieces holds their vectors as floats, twice.
         let halving = threads * 2 * 1024 * (data.dim() as u64 + 1) * 4;
         let placing = |rows: usize| sizes.centroids + rows as u64 * (row + means) + halving;
-        let rest = sizes.rest(data, own, threads);
+        let rest = sizes.rest(data, family_options, threads);
         let whole = fixed + rest.max(placing(count));
         let Some(budget) = options.memory_bytes.filter(|budget| *budget < whole) else {
             return Plan { planned: whole, rows: count };
@@ -91,23 +91,24 @@ impl Sizes {
     }
 
     /// Returns the bytes of the largest stage other than the placing of vectors.
-    fn rest(&self, data: &Source<'_>, own: &SpannOptions, threads: u64) -> u64 {
+    fn rest(&self, data: &Source<'_>, family_options: &SpannOptions, threads: u64) -> u64 {
         let (count, dim) = (data.count() as u64, data.dim() as u64);
         let &Sizes { lists, centroid_row, centroids } = self;
         let spreading = sample_rows(data.count(), data.dim()) as u64 * ((dim + 1) * 4 + 32);
         // A fiftieth of the centroids waits with its links during a round of the graph's growth.
         let walking = Inserter::planned_bytes(lists) * threads;
         let growing = Adjacency::planned_bytes(lists, CENTROID_DEGREE) + lists * 12 + walking;
-        let replicas = u64::from(own.list_replicas());
+        let replicas = u64::from(family_options.list_replicas());
         let requests = 2 * (ROUND_VECTORS as u64 * replicas) * REQUEST_BYTES as u64;
         let assigning = SPILL_BYTES as u64 + requests + lists * 4;
         // The codec holds its sample twice: as it is, and centred.
         let sample = sample_rows(lists as usize, data.dim()) as u64 * dim * 4;
-        let codes = own.centroid_codes();
+        let codes = family_options.centroid_codes();
         let coding = 2 * sample + codes.training_bytes(data.dim()) + u64::from(codes.bytes(data.dim()));
         let navigating = centroids + growing + assigning.max(coding);
         // Buckets have equal numbers of lists, not of requests.
-        let bucket = 2 * count * replicas * REQUEST_BYTES as u64 / buckets(count, own.list_replicas());
+        let bucket =
+            2 * count * replicas * REQUEST_BYTES as u64 / buckets(count, family_options.list_replicas());
         let admitting = count / 8 + 2 * bucket + lists * 8;
         // Owner and place, then place and id by place, and packed ids.
         let writing = count / 8 + 12 * count + lists * 24 + Postings::planned_bytes(lists);
@@ -116,13 +117,13 @@ impl Sizes {
         let calibrating =
             (finding + WHERE_BYTES).max(threads * TRUTH_BYTES) + queries + TRUTH_BYTES + count / 8;
         let common = spreading.max(navigating).max(admitting).max(writing).max(calibrating);
-        if own.code_kind.is_none() {
+        if family_options.code_kind.is_none() {
             return common;
         }
         // Lists of codes: their codec, the codes of the true neighbours, and the collected vectors of each
         // thread.
-        let coding = encoding::planned_bytes(data.count(), data.dim(), own.codes(), threads);
-        let truth = 1000 * 101 * (own.codes().of_groups(data.dim()).1 as u64 + 16);
+        let coding = encoding::planned_bytes(data.count(), data.dim(), family_options.codes(), threads);
+        let truth = 1000 * 101 * (family_options.codes().of_groups(data.dim()).1 as u64 + 16);
         common.max(coding).max(calibrating + truth + threads * SCAN_BYTES)
     }
 }

@@ -51,8 +51,8 @@ impl ListRows<'_> {
     }
 
     fn damaged(&self, unit: u32, reason: impl Into<String>) -> IndexError {
-        let what = if self.places.is_some() { "rows" } else { "list" };
-        self.lists.set.damaged(format!("{what} {unit}"), reason)
+        let unit_name = if self.places.is_some() { "rows" } else { "list" };
+        self.lists.set.damaged(format!("{unit_name} {unit}"), reason)
     }
 }
 
@@ -82,13 +82,13 @@ impl Rows for ListRows<'_> {
         Span { offset: start, len: (end.max(start) - start) as u32 }
     }
 
-    fn read(&self, unit: u32, bytes: &[u8], each: &mut EachVector<'_>) -> Result<(), IndexError> {
+    fn read(&self, unit: u32, bytes: &[u8], visit: &mut EachVector<'_>) -> Result<(), IndexError> {
         let Lists { checksums, identity, postings, set, .. } = self.lists;
         let (span, range) = (self.span(unit), self.range(unit));
         if !checksums.is_empty() {
             let first = (span.offset / BLOCK_BYTES as u64) as usize;
             check_blocks(*identity, checksums, first, bytes)
-                .map_err(|block| set.damaged(format!("block {block}"), "its checksum is another"))?;
+                .map_err(|block| set.damaged(format!("block {block}"), "its checksum differs"))?;
         }
         let (start, end) = ((range.start - span.offset) as usize, (range.end - span.offset) as usize);
         let bytes = bytes.get(start..end).ok_or_else(|| self.damaged(unit, "its bytes are missing"))?;
@@ -97,17 +97,17 @@ impl Rows for ListRows<'_> {
         let Some(rows) = self.places else {
             let (rows, ids) = bytes.split_at(postings.stored_of(unit) as usize * row_bytes);
             let mut pairs = ids.chunks_exact(4).map(id_of).zip(rows.chunks_exact(row_bytes));
-            return pairs.try_for_each(|(id, row)| each(id, row));
+            return pairs.try_for_each(|(id, row)| visit(id, row));
         };
         let coded = self.lists.codes.is_some();
         for (place, row) in self.places_of(unit, rows).zip(bytes.chunks_exact(postings.place_bytes())) {
-            let (row, behind) = row.split_at(row_bytes);
+            let (row, tail) = row.split_at(row_bytes);
             let id = match postings.layout() {
                 PostingLayout::Decoupled => place,
-                _ if coded => id_of(behind),
+                _ if coded => id_of(tail),
                 _ => self.lists.ids.get(place),
             };
-            each(id, row)?;
+            visit(id, row)?;
         }
         Ok(())
     }

@@ -7,9 +7,9 @@ use super::centroids::{Centroids, Navigation};
 use super::coded_search::Candidates;
 use super::cost::ListShape;
 use super::effort;
-use super::gather::{Gather, Joining};
+use super::gather::{Gather, JoinRules};
 use super::section::SpannEntry;
-use super::wanted::WantedRows;
+use super::wanted_rows::WantedRows;
 use crate::calibrate::solve::Solved;
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
@@ -39,7 +39,7 @@ pub(super) const COUNTERS: &[Counter] = &[
     Counter { name: "lists", about: "Posting lists scanned" },
     Counter {
         name: "small_reads",
-        about: "Reads for vectors that a posting list only has the address or the code of, once neighbours were joined",
+        about: "Reads for vectors of which a posting list has only the address or the code; neighbours share a read",
     },
 ];
 const LISTS: usize = 0;
@@ -89,10 +89,10 @@ impl Submission {
 }
 
 impl Lists {
-    fn joining(&self) -> Joining {
+    fn join_rules(&self) -> JoinRules {
         let unit = if self.checksums.is_empty() { 1 } else { BLOCK_BYTES as u64 };
         let gap = self.gap;
-        Joining { unit, end: self.postings.file_bytes(), most: self.frame_bytes as u64, gap }
+        JoinRules { unit, end: self.postings.file_bytes(), most: self.frame_bytes as u64, gap }
     }
 
     /// Checks the checksums of a read, unless the whole file was checked when it was loaded.
@@ -101,13 +101,13 @@ impl Lists {
             return Ok(());
         }
         check_blocks(self.identity, &self.checksums, (span.offset / BLOCK_BYTES as u64) as usize, bytes)
-            .map_err(|block| self.set.damaged(format!("block {block}"), "its checksum is another"))
+            .map_err(|block| self.set.damaged(format!("block {block}"), "its checksum differs"))
     }
 }
 
 /// The contents of a piece of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wanted {
+enum PieceContents {
     /// The rows of a list.
     Rows(u32),
     /// The addresses of a list.
@@ -120,14 +120,14 @@ enum Wanted {
 pub(crate) struct Scratch {
     query: Query,
     navigation: Navigation,
-    gather: Gather<Wanted>,
+    gather: Gather<PieceContents>,
     /// Coupled: ids that were offered. Decoupled: places that are requested.
     seen: VisitedSet,
     places: Vec<u32>,
     members: Vec<u32>,
     candidates: Candidates,
     /// Grouped: rows that are requested.
-    wanted: WantedRows,
+    wanted_rows: WantedRows,
     scores: Vec<f32>,
 }
 
@@ -141,7 +141,7 @@ impl Default for Scratch {
             places: Vec::new(),
             members: Vec::new(),
             candidates: Candidates::new(),
-            wanted: WantedRows::new(),
+            wanted_rows: WantedRows::new(),
             scores: Vec::new(),
         }
     }
@@ -163,73 +163,75 @@ impl Scratch {
     }
 
     /// Chooses the lists, and gathers their rows and addresses.
-    fn choose(&mut self, lists: &Lists, probes: usize, prune: f32) {
-        let Scratch { query, navigation, gather, seen, places, wanted, candidates, .. } = self;
+    fn choose_lists(&mut self, lists: &Lists, probes: usize, prune: f32) {
+        let Scratch { query, navigation, gather, seen, places, wanted_rows, candidates, .. } = self;
         let Query { floats, stats, .. } = query;
-        candidates.forget();
+        candidates.restart();
         lists.centroids.nearest(floats, probes, prune, navigation, stats);
         stats.own[LISTS] += navigation.lists.len() as u32;
         gather.clear();
         seen.clear();
         places.clear();
-        wanted.clear();
+        wanted_rows.clear();
         let postings = &lists.postings;
         for list in navigation.lists.iter().map(|list| list.id) {
-            gather.want(postings.rows_range(list), Wanted::Rows(list));
-            gather.want(postings.members_range(list), Wanted::Members(list));
+            gather.request(postings.rows_range(list), PieceContents::Rows(list));
+            gather.request(postings.members_range(list), PieceContents::Members(list));
             if postings.layout() == PostingLayout::Grouped {
-                wanted.read_whole(list);
+                wanted_rows.read_whole(list);
             }
         }
-        gather.join(lists.joining());
+        gather.join(lists.join_rules());
     }
 
     /// Gathers the rows of addresses and candidates that no list contained. Consecutive places are one piece.
     fn choose_places(&mut self, lists: &Lists) {
-        let Scratch { gather, places, wanted, candidates, .. } = self;
+        let Scratch { gather, places, wanted_rows, candidates, .. } = self;
         if lists.codes.is_some() {
             candidates.best(places);
         }
         gather.clear();
         // A piece is one read, which must fit a buffer.
-        let most = (lists.frame_bytes.saturating_sub(2 * BLOCK_BYTES) / lists.postings.place_bytes()).max(1);
-        let mut want = |first: u32, count: u32| {
-            for start in (0..count).step_by(most) {
-                let (place, count) = (first + start, (most as u32).min(count - start));
-                gather.want(lists.postings.places_range(place, count), Wanted::Places(place, count));
+        let most_rows =
+            (lists.frame_bytes.saturating_sub(2 * BLOCK_BYTES) / lists.postings.place_bytes()).max(1);
+        let mut request_places = |first: u32, count: u32| {
+            for start in (0..count).step_by(most_rows) {
+                let (place, count) = (first + start, (most_rows as u32).min(count - start));
+                gather
+                    .request(lists.postings.places_range(place, count), PieceContents::Places(place, count));
             }
         };
-        wanted.each_series(&mut want);
+        wanted_rows.each_series(&mut request_places);
         places.sort_unstable();
         for series in places.chunk_by(|a, b| a + 1 == *b) {
-            want(series[0], series.len() as u32);
+            request_places(series[0], series.len() as u32);
         }
-        gather.join(lists.joining());
+        gather.join(lists.join_rules());
         self.query.stats.own[SMALL_READS] += self.gather.spans().len() as u32;
     }
 
     /// Processes read number `read` of the round.
-    fn take(&mut self, lists: &Lists, read: usize, bytes: &[u8]) -> Result<(), IndexError> {
+    fn process_read(&mut self, lists: &Lists, read: usize, bytes: &[u8]) -> Result<(), IndexError> {
         let span = self.gather.spans()[read];
         lists.check(&span, bytes)?;
         let pieces = self.gather.pieces_of(read);
-        if let (Wanted::Places(..), None) = (self.gather.piece(pieces.start).what, &lists.codes) {
+        if let (PieceContents::Places(..), None) = (self.gather.piece(pieces.start).contents, &lists.codes) {
             self.score_addressed(lists, &span, bytes, pieces);
             return Ok(());
         }
         for at in pieces {
             let piece = self.gather.piece(at);
-            let bytes = piece.of(&span, bytes);
-            match (piece.what, &lists.codes) {
-                (Wanted::Rows(list), Some(codes)) => self.take_codes(lists, codes, list, bytes)?,
-                (Wanted::Places(place, _), Some(_)) => self.rerank(lists, place, bytes)?,
-                (Wanted::Rows(list), None) => match lists.postings.first_place(list) {
+            let bytes = piece.slice(&span, bytes);
+            match (piece.contents, &lists.codes) {
+                (PieceContents::Rows(list), Some(codes)) => self.scan_codes(lists, codes, list, bytes)?,
+                (PieceContents::Places(place, _), Some(_)) => self.rerank(lists, place, bytes)?,
+                (PieceContents::Rows(list), None) => match lists.postings.first_place(list) {
                     Some(first) => self.score_places(lists, first, bytes),
                     None => self.score_copies(lists, list, bytes)?,
                 },
-                (Wanted::Members(list), _) => self.note_members(lists, list, bytes)?,
+                (PieceContents::Members(list), _) => self.collect_members(lists, list, bytes)?,
                 // Handled above: the rows of addresses have a round of their own.
-                (Wanted::Places(..), None) => {}
+                (PieceContents::Places(..), None) => {}
             }
         }
         Ok(())
@@ -255,15 +257,15 @@ impl Scratch {
     fn score_addressed(&mut self, lists: &Lists, span: &Span, bytes: &[u8], pieces: Range<usize>) {
         let Scratch { scores, query, gather, members: ranks, .. } = self;
         let Query { bytes: query, found, stats, .. } = query;
-        let mut begin = None;
+        let mut first_piece = None;
         ranks.clear();
         for piece in pieces.map(|at| gather.piece(at)) {
-            if let Wanted::Places(place, count) = piece.what {
-                let (_, first) = *begin.get_or_insert((piece.offset_in(span), place));
+            if let PieceContents::Places(place, count) = piece.contents {
+                let (_, first) = *first_piece.get_or_insert((piece.offset_in(span), place));
                 ranks.extend(place - first..place - first + count);
             }
         }
-        let Some((offset, first)) = begin else { return };
+        let Some((offset, first)) = first_piece else { return };
         let rows = bytes.get(offset..).unwrap_or_default();
         scores.resize(ranks.len(), 0.0);
         match (&mut scores[..], rows.get(..lists.set.row_bytes())) {
@@ -308,7 +310,7 @@ impl Scratch {
 
     /// Scans the codes of a list for candidates.
     #[inline]
-    fn take_codes(
+    fn scan_codes(
         &mut self,
         lists: &Lists,
         codes: &VectorCodes,
@@ -318,7 +320,7 @@ impl Scratch {
         let count = lists.postings.stored_of(list) as usize;
         self.query.stats.code_distances += count as u32;
         self.candidates
-            .take(codes, bytes, count, lists.set.vectors)
+            .scan_list(codes, bytes, count, lists.set.vectors)
             .map_err(|reason| lists.set.damaged(format!("list {list}"), reason))
     }
 
@@ -336,29 +338,29 @@ impl Scratch {
 
     /// Collects the addresses of a list that were not collected or read before.
     #[inline]
-    fn note_members(&mut self, lists: &Lists, list: u32, section: &[u8]) -> Result<(), IndexError> {
-        let Scratch { members, seen, places, wanted, .. } = self;
+    fn collect_members(&mut self, lists: &Lists, list: u32, section: &[u8]) -> Result<(), IndexError> {
+        let Scratch { members, seen, places, wanted_rows, .. } = self;
         let postings = &lists.postings;
         let count = postings.members_of(list);
-        let noted = if postings.layout() == PostingLayout::Grouped {
-            wanted.add(section, count, postings.firsts()).map_err(|fault| fault.to_string())
+        let collected = if postings.layout() == PostingLayout::Grouped {
+            wanted_rows.add(section, count, postings.firsts()).map_err(|fault| fault.to_string())
         } else {
             postings
                 .members(list, section, members)
                 .map(|()| places.extend(members.iter().copied().filter(|place| seen.insert(*place))))
         };
-        noted.map_err(|reason| lists.set.damaged(format!("the members of list {list}"), reason))
+        collected.map_err(|reason| lists.set.damaged(format!("the members of list {list}"), reason))
     }
 
-    /// Reads the gathered pieces and processes them. `using` is the phase of the processing.
-    async fn round(
+    /// Reads the gathered pieces and processes them. `phase` is the phase of the processing.
+    async fn read_round(
         &mut self,
         cx: &Cx,
         lists: &Lists,
         mode: SearchMode,
-        using: Phase,
+        phase: Phase,
     ) -> Result<(), IndexError> {
-        let failed = |source| lists.set.failed(source);
+        let read_error = |source| lists.set.failed(source);
         let reads = self.gather.spans().len();
         if reads == 0 {
             return Ok(());
@@ -372,9 +374,9 @@ impl Scratch {
             self.query.clock.spent(Phase::Navigate);
             while let Some(arrived) = stream.next().await {
                 self.query.clock.spent(Phase::Read);
-                let arrived = arrived.map_err(failed)?;
-                self.take(lists, arrived.place as usize, arrived.bytes())?;
-                self.query.clock.spent(using);
+                let arrived = arrived.map_err(read_error)?;
+                self.process_read(lists, arrived.place as usize, arrived.bytes())?;
+                self.query.clock.spent(phase);
             }
             return Ok(());
         }
@@ -382,12 +384,12 @@ impl Scratch {
         while first < reads {
             let last = lists.submission.end(self.gather.spans(), first);
             self.query.clock.spent(Phase::Navigate);
-            let batch = cx.read(&self.gather.spans()[first..last]).await.map_err(failed)?;
+            let batch = cx.read(&self.gather.spans()[first..last]).await.map_err(read_error)?;
             self.query.clock.spent(Phase::Read);
             for read in first..last {
-                self.take(lists, read, batch.bytes(read - first))?;
+                self.process_read(lists, read, batch.bytes(read - first))?;
             }
-            self.query.clock.spent(using);
+            self.query.clock.spent(phase);
             first = last;
         }
         Ok(())
@@ -439,10 +441,10 @@ impl Searcher for Lists {
         let (mut probes, mut prune) = (params.probes.clamp(1, all), params.prune);
         let first = if self.codes.is_some() { Phase::Scan } else { Phase::Rerank };
         loop {
-            scratch.choose(self, probes, prune);
-            scratch.round(&cx, self, params.mode, first).await?;
+            scratch.choose_lists(self, probes, prune);
+            scratch.read_round(&cx, self, params.mode, first).await?;
             scratch.choose_places(self);
-            scratch.round(&cx, self, params.mode, Phase::Rerank).await?;
+            scratch.read_round(&cx, self, params.mode, Phase::Rerank).await?;
             if scratch.query.found.len() >= k || (probes == all && prune <= 0.0) {
                 return Ok(());
             }
@@ -468,7 +470,7 @@ impl Opened for Lists {
 
     fn demand(&self, params: &SearchParams, machine: &Machine<'_>) -> Demand {
         let probes = params.probes.clamp(1, self.postings.lists());
-        let lists = effort::lists_of(&self.entry.calibration.curves, probes, params.prune);
+        let lists = effort::scanned_lists(&self.entry.calibration.curves, probes, params.prune);
         let candidates = if self.codes.is_some() { params.wanted() } else { 0 };
         self.shape().demand(probes as f64, lists, candidates as f64, machine)
     }

@@ -151,43 +151,46 @@ impl SpannEntry {
         require((1..=manifest.vectors).contains(&lists), "the number of lists is out of range")?;
         require((1..=MOST_REPLICAS).contains(&self.replicas), "replicas is out of range")?;
         let most = manifest.vectors * u64::from(self.replicas);
-        require((manifest.vectors..=most).contains(&self.copies), "the lists do not hold the vectors")?;
-        require(u64::from(self.entry_point) < lists, "the entry point is no centroid")?;
+        require((manifest.vectors..=most).contains(&self.copies), "copies is out of range")?;
+        require(u64::from(self.entry_point) < lists, "entry_point is out of range")?;
         require(
             (1..=MOST_LIST_BYTES).contains(&u64::from(self.longest_bytes)),
             "longest_bytes is out of range",
         )?;
         if let Some(codes) = &self.list_codes {
-            require(layout == PostingLayout::Coupled, "lists of codes are not coupled")?;
+            require(layout == PostingLayout::Coupled, "list_codes requires the layout coupled")?;
             require(
                 (1..=MAX_CODE_BYTES).contains(&codes.code_bytes),
-                "the bytes of a list's code are out of range",
+                "code_bytes of list_codes is out of range",
             )?;
         }
         require((1..=MOST_DEGREE).contains(&self.max_degree), "max_degree is out of range")?;
-        require(self.lists.bytes == lists * ENTRY_BYTES as u64, "the table does not hold the lists")?;
+        require(
+            self.lists.bytes == lists * ENTRY_BYTES as u64,
+            "the length of the table does not match the number of lists",
+        )?;
         let element = centroid_element(manifest.stored_element()?, manifest.metric()?);
         let row_bytes = element.row_bytes(manifest.dim as usize) as u64;
         require(
             self.centroids.bytes == lists * row_bytes,
-            "the centroids' length does not follow from the lists",
+            "the length of the centroids does not match the number of lists",
         )?;
         let blocks = self.file.bytes.div_ceil(BLOCK_BYTES as u64);
-        require(self.checksums.bytes == blocks * 4, "the checksums do not cover the file")?;
+        require(self.checksums.bytes == blocks * 4, "the length of the checksums does not match the file")?;
         let ids = (layout == PostingLayout::Grouped).then(|| PackedIds::file_bytes(manifest.vectors));
         require(
             self.ids.as_ref().map(|ids| ids.bytes) == ids,
-            "the ids' length does not follow from the vectors",
+            "the length of the ids does not match the number of vectors",
         )?;
         let codes = lists * u64::from(self.codes.code_bytes);
-        require(self.codes.file.bytes == codes, "the codes' length does not follow from their size")?;
+        require(self.codes.file.bytes == codes, "the length of the codes does not match code_bytes")?;
         let coded = self.list_codes.is_some();
         // Lists of vectors have no candidates of their own, because all their vectors are compared.
         let series = move |point: &ListPoint| (if coded { point.probes } else { 0 }, point.prune.to_bits());
         let same = |point: &ListPoint| coded || point.search_list == point.probes;
         require(
             self.calibration.curves.iter().all(|curve| curve.points.iter().all(same)),
-            "a calibration point has candidates where lists hold vectors",
+            "a calibration point has candidates, and lists hold vectors",
         )?;
         let limits = Limits { vectors: manifest.vectors, probes: self.list_count, series: Some(series) };
         calibrate::check(&self.calibration, &limits)

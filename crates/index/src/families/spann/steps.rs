@@ -16,14 +16,14 @@ pub(crate) const FREQUENCIES_NAME: &str = "frequencies.tmp";
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Steps {
     /// The result of building the graph and admitting vectors to lists.
-    pub(crate) admitted: Option<Admitted>,
+    pub(crate) admitted: Option<AdmittedFiles>,
 }
 
 pub(crate) type Journal = partition::journal::Journal<Steps>;
 
 /// The files from which the lists are written.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Admitted {
+pub(crate) struct AdmittedFiles {
     pub(crate) centroids: FileEntry,
     pub(crate) links: FileEntry,
     pub(crate) codes: CodeFiles,
@@ -57,7 +57,7 @@ impl CodeFiles {
     }
 }
 
-impl Admitted {
+impl AdmittedFiles {
     /// Checks the record for `vectors` vectors in `leaves` leaves.
     ///
     /// # Errors
@@ -69,11 +69,11 @@ impl Admitted {
             (&self.codes.file, CODES_NAME),
             (&self.codes.codec, CODEC_NAME),
         ];
-        require(names.iter().all(|(file, name)| file.name == *name), "files of other names")?;
+        require(names.iter().all(|(file, name)| file.name == *name), "its files have unexpected names")?;
         let lengths = self.slots.bytes == 8 * vectors.div_ceil(64) as u64
             && self.frequencies.bytes == 4 * leaves
             && self.members.bytes >= 4 * leaves
             && u64::from(self.entry_point) < leaves;
-        require(lengths, "the lengths of its files do not follow from the lists")
+        require(lengths, "the lengths of its files do not match the lists")
     }
 }

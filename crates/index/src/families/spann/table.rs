@@ -15,7 +15,7 @@ pub(crate) fn open_table(
 ) -> Result<Postings, IndexError> {
     let table = load(directory, manifest, &entry.lists)?;
     parse_table(&table, manifest, entry)
-        .map_err(|unread| unread.at(directory.address().join(&entry.lists.name), "the table of lists"))
+        .map_err(|error| error.at(directory.address().join(&entry.lists.name), "the table of lists"))
 }
 
 fn parse_table(table: &[u8], manifest: &Manifest, entry: &SpannEntry) -> Result<Postings, Unreadable> {
@@ -27,8 +27,12 @@ fn parse_table(table: &[u8], manifest: &Manifest, entry: &SpannEntry) -> Result<
         }
         None => Postings::from_bytes(layout, row_bytes, manifest.vectors, table)?,
     };
-    let expect = |what: &str, found: u64, wanted: u64| {
-        if found == wanted { Ok(()) } else { Err(format!("{what} are {found}, the manifest says {wanted}")) }
+    let expect = |quantity: &str, found: u64, recorded: u64| {
+        if found == recorded {
+            Ok(())
+        } else {
+            Err(format!("{quantity} are {found}, the manifest records {recorded}"))
+        }
     };
     expect("the bytes of its lists", postings.file_bytes(), entry.file.bytes)?;
     expect("the entries of its lists", postings.copies(), entry.copies)?;

@@ -26,17 +26,20 @@ pub(super) fn verify(
         // The damage of that file has been reported before.
         Err(_) => Vec::new(),
     };
-    let wrong = |reason: String| IndexError::damaged(object.address(), "the manifest", reason);
-    let identity = manifest.identity().map_err(wrong)?;
+    let damaged_manifest = |reason: String| IndexError::damaged(object.address(), "the manifest", reason);
+    let identity = manifest.identity().map_err(damaged_manifest)?;
     let file = entry.file.clone();
     let crc = read_through(object, file.bytes, BLOCK_BYTES, progress, |number, block| {
         if !sums.is_empty() && check_blocks(identity, &sums, number as usize, block).is_err() {
-            report.fault(format!("block {number}: its checksum is another"));
+            report.fault(format!("block {number}: its checksum differs"));
         }
     })?;
     report.bytes += file.bytes;
     if crc != file.crc32c {
-        report.fault(format!("{}: checksum {crc:08x}, the manifest says {:08x}", file.name, file.crc32c));
+        report.fault(format!(
+            "{}: its checksum is {crc:08x}, the manifest records {:08x}",
+            file.name, file.crc32c
+        ));
     }
     if !report.sound {
         return Ok(());
@@ -49,26 +52,26 @@ pub(super) fn verify(
         }
     };
     let mut walk = ListWalk {
-        element: manifest.stored_element().map_err(wrong)?,
-        row_bytes: manifest.stored_row_bytes().map_err(wrong)?,
+        element: manifest.stored_element().map_err(damaged_manifest)?,
+        row_bytes: manifest.stored_row_bytes().map_err(damaged_manifest)?,
         vectors: manifest.vectors,
         postings: &postings,
         object,
-        held: Marks::new(manifest.vectors)?,
+        seen: Marks::new(manifest.vectors)?,
         report,
         progress,
     };
     match postings.layout() {
-        PostingLayout::Coupled if entry.list_codes.is_some() => walk.coded()?,
-        PostingLayout::Coupled => walk.copies()?,
+        PostingLayout::Coupled if entry.list_codes.is_some() => walk.check_coded_lists()?,
+        PostingLayout::Coupled => walk.check_copies()?,
         PostingLayout::Decoupled | PostingLayout::Grouped => {
-            walk.rows()?;
-            walk.sections()?;
+            walk.check_placed_rows()?;
+            walk.check_members()?;
         }
     }
-    let held = walk.held.count();
-    if held != manifest.vectors {
-        report.fault(format!("{} of {} vectors are in no list", manifest.vectors - held, manifest.vectors));
+    let seen = walk.seen.count();
+    if seen != manifest.vectors {
+        report.fault(format!("{} of {} vectors are in no list", manifest.vectors - seen, manifest.vectors));
     }
     report.vectors += manifest.vectors;
     if let Some(ids) = &entry.ids {
@@ -78,7 +81,7 @@ pub(super) fn verify(
                 let mut seen = Marks::new(manifest.vectors)?;
                 if let Some(place) = (0..manifest.vectors as u32).find(|place| !seen.mark(packed.get(*place)))
                 {
-                    report.fault(format!("{}: vector {} is there twice", ids.name, packed.get(place)));
+                    report.fault(format!("{}: vector {} is stored twice", ids.name, packed.get(place)));
                 }
             }
         }
@@ -94,7 +97,7 @@ pub(super) struct ListWalk<'a> {
     pub(super) postings: &'a Postings,
     object: &'a dyn Object,
     /// Vectors (coupled) or places (other layouts) that lists contain.
-    pub(super) held: Marks,
+    pub(super) seen: Marks,
     pub(super) report: &'a mut VerifyReport,
     progress: &'a dyn Progress,
 }
@@ -131,7 +134,7 @@ impl ListWalk<'_> {
     }
 
     /// Checks coupled lists: ids exist, and occur once in a list.
-    fn copies(&mut self) -> Result<(), IndexError> {
+    fn check_copies(&mut self) -> Result<(), IndexError> {
         let (mut bytes, mut ids) = (Vec::new(), Vec::new());
         let mut end = 0;
         for list in 0..self.postings.lists() as u32 {
@@ -145,13 +148,16 @@ impl ListWalk<'_> {
             ids.extend(tail.as_chunks::<4>().0.iter().map(|id| u32::from_le_bytes(*id)));
             ids.sort_unstable();
             if ids.windows(2).any(|pair| pair[0] == pair[1]) {
-                self.report.fault(format!("list {list}: a vector is there twice"));
+                self.report.fault(format!("list {list}: it contains a vector twice"));
             }
             for id in &ids {
                 if u64::from(*id) >= self.vectors {
-                    self.report.fault(format!("list {list}: vector {id} is none of {}", self.vectors));
+                    self.report.fault(format!(
+                        "list {list}: vector {id} does not exist among {} vectors",
+                        self.vectors
+                    ));
                 } else {
-                    self.held.mark(*id);
+                    self.seen.mark(*id);
                 }
             }
         }
@@ -159,7 +165,7 @@ impl ListWalk<'_> {
     }
 
     /// Checks the rows by place.
-    fn rows(&mut self) -> Result<(), IndexError> {
+    fn check_placed_rows(&mut self) -> Result<(), IndexError> {
         let mut bytes = Vec::new();
         for place in (0..self.vectors as u32).step_by(ROWS_AT_ONCE as usize) {
             let count = ROWS_AT_ONCE.min((self.vectors - u64::from(place)) as u32);
@@ -173,7 +179,7 @@ impl ListWalk<'_> {
     }
 
     /// Checks the members of lists: places exist, and do not belong to the list itself.
-    fn sections(&mut self) -> Result<(), IndexError> {
+    fn check_members(&mut self) -> Result<(), IndexError> {
         let (mut bytes, mut members) = (Vec::new(), Vec::new());
         for list in 0..self.postings.lists() as u32 {
             self.read(self.postings.members_range(list), &mut bytes)?;
@@ -182,15 +188,15 @@ impl ListWalk<'_> {
                 continue;
             }
             let first = self.postings.first_place(list).unwrap_or(0);
-            let own = first..first + self.postings.stored_of(list);
-            own.clone().for_each(|place| {
-                self.held.mark(place);
+            let stored = first..first + self.postings.stored_of(list);
+            stored.clone().for_each(|place| {
+                self.seen.mark(place);
             });
             for place in &members {
-                if own.contains(place) {
-                    self.report.fault(format!("list {list}: has the address of a row of its own"));
+                if stored.contains(place) {
+                    self.report.fault(format!("list {list}: it has the address of a vector that it stores"));
                 }
-                self.held.mark(*place);
+                self.seen.mark(*place);
             }
         }
         Ok(())

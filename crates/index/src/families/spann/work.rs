@@ -23,18 +23,20 @@ pub(crate) struct ListShape {
 }
 
 impl ListShape {
-    pub(super) fn of(own: &SpannOptions, data: &Source<'_>) -> ListShape {
-        let leaf = ((1.0 / f64::from(own.centroid_share)).round() as usize).max(1);
-        let list_limit = own.list_limit.map_or(leaf * own.list_replicas() as usize, |limit| limit as usize);
+    pub(super) fn of(family_options: &SpannOptions, data: &Source<'_>) -> ListShape {
+        let leaf = ((1.0 / f64::from(family_options.centroid_share)).round() as usize).max(1);
+        let list_limit = family_options
+            .list_limit
+            .map_or(leaf * family_options.list_replicas() as usize, |limit| limit as usize);
         let element = data.element();
-        ListShape { leaf, list_limit: list_limit.max(1), postings: own.layout, element }
+        ListShape { leaf, list_limit: list_limit.max(1), postings: family_options.layout, element }
     }
 
     /// Checks that the longest list fits one read.
-    pub(crate) fn check(&self, data: &Source<'_>, own: &SpannOptions) -> Result<(), IndexError> {
+    pub(crate) fn check(&self, data: &Source<'_>, family_options: &SpannOptions) -> Result<(), IndexError> {
         let longest = ((self.leaf + self.list_limit) as u64).min(data.count() as u64);
-        let row_bytes = match own.code_kind {
-            Some(_) => own.codes().of_groups(data.dim()).1,
+        let row_bytes = match family_options.code_kind {
+            Some(_) => family_options.codes().of_groups(data.dim()).1,
             None => data.row_bytes(),
         };
         let bytes = longest * (row_bytes as u64 + 4);
@@ -42,7 +44,7 @@ impl ListShape {
             return Ok(());
         }
         Err(IndexError::Parameter(format!(
-            "lists of up to {longest} vectors may take {bytes} bytes, and one read brings {MOST_LIST_BYTES} at most; \
+            "lists of up to {longest} vectors may take {bytes} bytes, and one read can fetch {MOST_LIST_BYTES} at most; \
              raise centroid_share or lower list_limit"
         )))
     }

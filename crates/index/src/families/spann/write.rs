@@ -24,7 +24,7 @@ const WRITE_BYTES: usize = 1 << 20;
 pub(super) const CHECK_EVERY: u32 = 256;
 
 /// The written files.
-pub(crate) struct Files {
+pub(crate) struct WrittenFiles {
     pub(crate) postings: FileEntry,
     pub(crate) checksums: FileEntry,
     pub(crate) lists: FileEntry,
@@ -34,7 +34,7 @@ pub(crate) struct Files {
 }
 
 /// The place where each vector is stored.
-enum Places {
+enum StoragePlaces {
     /// A copy is stored with every list.
     Copies,
     /// Vectors are stored in the order of ids.
@@ -44,25 +44,25 @@ enum Places {
     Owned { places: Vec<u32>, firsts: Vec<u32> },
 }
 
-impl Places {
+impl StoragePlaces {
     fn new(
         work: &Work<'_>,
         leaves: &Leaves,
         members: &Memberships,
         frequencies: &[u32],
-    ) -> Result<Places, IndexError> {
+    ) -> Result<StoragePlaces, IndexError> {
         match work.layout.postings {
-            PostingLayout::Coupled => Ok(Places::Copies),
-            PostingLayout::Decoupled => Ok(Places::Ids(leaves.ids()?)),
-            PostingLayout::Grouped => owned(leaves, members, frequencies),
+            PostingLayout::Coupled => Ok(StoragePlaces::Copies),
+            PostingLayout::Decoupled => Ok(StoragePlaces::Ids(leaves.ids()?)),
+            PostingLayout::Grouped => owned_places(leaves, members, frequencies),
         }
     }
 
     /// Returns the places of the rows that are stored with a list.
     fn stored_with(&self, list: u32) -> Range<u32> {
         match self {
-            Places::Copies | Places::Ids(_) => 0..0,
-            Places::Owned { firsts, .. } => firsts[list as usize]..firsts[list as usize + 1],
+            StoragePlaces::Copies | StoragePlaces::Ids(_) => 0..0,
+            StoragePlaces::Owned { firsts, .. } => firsts[list as usize]..firsts[list as usize + 1],
         }
     }
 
@@ -70,10 +70,10 @@ impl Places {
     /// slots.
     fn elsewhere(&self, list: u32, slots: &[u32], out: &mut Vec<u32>) {
         out.clear();
-        let own = self.stored_with(list);
-        if let Places::Ids(places) | Places::Owned { places, .. } = self {
+        let stored = self.stored_with(list);
+        if let StoragePlaces::Ids(places) | StoragePlaces::Owned { places, .. } = self {
             let places = slots.iter().map(|slot| places[*slot as usize]);
-            out.extend(places.filter(|place| !own.contains(place)));
+            out.extend(places.filter(|place| !stored.contains(place)));
         }
         out.sort_unstable();
     }
@@ -81,33 +81,37 @@ impl Places {
     /// Appends the member section for these places, and returns its length.
     fn encode(&self, elsewhere: &[u32], out: &mut Vec<u8>) -> usize {
         match self {
-            Places::Copies => 0,
-            Places::Ids(_) => encode_members(elsewhere, out),
-            Places::Owned { firsts, .. } => encode_section(elsewhere, firsts, out),
+            StoragePlaces::Copies => 0,
+            StoragePlaces::Ids(_) => encode_members(elsewhere, out),
+            StoragePlaces::Owned { firsts, .. } => encode_section(elsewhere, firsts, out),
         }
     }
 }
 
 /// Computes the place of each slot: lists in their order, each with the vectors that it owns.
-fn owned(leaves: &Leaves, members: &Memberships, frequencies: &[u32]) -> Result<Places, IndexError> {
+fn owned_places(
+    leaves: &Leaves,
+    members: &Memberships,
+    frequencies: &[u32],
+) -> Result<StoragePlaces, IndexError> {
     let mut owners = Owners::new(leaves.rows.count(), frequencies);
     let mut slots = Vec::new();
-    let mut reading = members.read(leaves)?;
-    while let Some(list) = reading.next(&mut slots)? {
+    let mut reader = members.read(leaves)?;
+    while let Some(list) = reader.next(&mut slots)? {
         owners.offer(list, &slots);
     }
     let owners = owners.finish();
     let mut places = vec![NO_LIST; owners.len()];
     let (mut next, mut firsts) = (0, vec![0]);
-    let mut reading = members.read(leaves)?;
-    while let Some(list) = reading.next(&mut slots)? {
+    let mut reader = members.read(leaves)?;
+    while let Some(list) = reader.next(&mut slots)? {
         for slot in slots.iter().map(|slot| *slot as usize).filter(|slot| owners[*slot] == list) {
             places[slot] = next;
             next += 1;
         }
         firsts.push(next);
     }
-    Ok(Places::Owned { places, firsts })
+    Ok(StoragePlaces::Owned { places, firsts })
 }
 
 /// Writes the lists of `members`. `frequencies` gives how often each is read.
@@ -117,22 +121,22 @@ pub(crate) fn write(
     leaves: &Leaves,
     members: &Memberships,
     frequencies: &[u32],
-) -> Result<Files, IndexError> {
+) -> Result<WrittenFiles, IndexError> {
     work.progress.stage("placing vectors", 1);
-    let places = Places::new(work, leaves, members, frequencies)?;
+    let places = StoragePlaces::new(work, leaves, members, frequencies)?;
     let entries = entries(work, leaves, members, &places)?;
     let lists = write_table(work, &entries)?;
     let (vectors, row_bytes) = (work.data.count() as u64, work.data.row_bytes());
     let table = Postings::new(work.layout.postings, row_bytes, vectors, entries.into_iter())
-        .map_err(|reason| IndexError::Internal(format!("the lists as built are wrong: {reason}")))?;
-    let writer = Writer { work, intake, leaves, members, places, table };
-    let mut file = Blocks::create(work)?;
+        .map_err(|reason| IndexError::Internal(format!("the built lists are invalid: {reason}")))?;
+    let writer = PostingWriter { work, intake, leaves, members, places, table };
+    let mut file = BlockWriter::create(work)?;
     work.progress.stage("writing lists", 2 * vectors);
     writer.rows(&mut file)?;
     writer.sections(&mut file)?;
     let (postings, checksums) = file.finish(work)?;
     let ids = writer.ids()?;
-    Ok(Files { postings, checksums, lists, ids, table: writer.table })
+    Ok(WrittenFiles { postings, checksums, lists, ids, table: writer.table })
 }
 
 /// Writes the table of lists.
@@ -150,18 +154,18 @@ fn entries(
     work: &Work<'_>,
     leaves: &Leaves,
     members: &Memberships,
-    places: &Places,
+    places: &StoragePlaces,
 ) -> Result<Vec<ListEntry>, IndexError> {
     let mut entries = Vec::with_capacity(leaves.count());
     let (mut slots, mut elsewhere, mut section) = (Vec::new(), Vec::new(), Vec::new());
-    let mut reading = members.read(leaves)?;
-    while let Some(list) = reading.next(&mut slots)? {
+    let mut reader = members.read(leaves)?;
+    while let Some(list) = reader.next(&mut slots)? {
         if list % CHECK_EVERY == 0 {
             work.check_cancelled()?;
         }
         let stored = match places {
-            Places::Copies => slots.len() as u32,
-            Places::Ids(_) | Places::Owned { .. } => places.stored_with(list).len() as u32,
+            StoragePlaces::Copies => slots.len() as u32,
+            StoragePlaces::Ids(_) | StoragePlaces::Owned { .. } => places.stored_with(list).len() as u32,
         };
         places.elsewhere(list, &slots, &mut elsewhere);
         section.clear();
@@ -172,27 +176,27 @@ fn entries(
 }
 
 /// The input for writing the file of postings.
-struct Writer<'a> {
+struct PostingWriter<'a> {
     work: &'a Work<'a>,
     intake: &'a Intake,
     leaves: &'a Leaves,
     members: &'a Memberships,
-    places: Places,
+    places: StoragePlaces,
     table: Postings,
 }
 
-impl Writer<'_> {
+impl PostingWriter<'_> {
     /// Appends all rows.
-    fn rows(&self, file: &mut Blocks) -> Result<(), IndexError> {
+    fn rows(&self, file: &mut BlockWriter) -> Result<(), IndexError> {
         match &self.places {
-            Places::Copies => self.copies(file),
-            Places::Ids(_) => self.rows_by_id(file),
-            Places::Owned { places, .. } => self.owned_rows(places, file),
+            StoragePlaces::Copies => self.copies(file),
+            StoragePlaces::Ids(_) => self.rows_by_id(file),
+            StoragePlaces::Owned { places, .. } => self.owned_rows(places, file),
         }
     }
 
     /// Coupled: appends each list's rows and ids.
-    fn copies(&self, file: &mut Blocks) -> Result<(), IndexError> {
+    fn copies(&self, file: &mut BlockWriter) -> Result<(), IndexError> {
         let ids = self.leaves.ids()?;
         let mut rows = RowReader::new(&self.leaves.rows, 0);
         self.each_list(|list, slots| {
@@ -203,14 +207,14 @@ impl Writer<'_> {
     }
 
     /// Decoupled: appends all rows in the order of the data.
-    fn rows_by_id(&self, file: &mut Blocks) -> Result<(), IndexError> {
+    fn rows_by_id(&self, file: &mut BlockWriter) -> Result<(), IndexError> {
         let data = self.work.data;
         let mut rows = RowReader::new(data.given(), READ_BYTES);
         let mut taken = vec![0; data.row_bytes()];
-        let often = (CHECK_BYTES / data.given_row_bytes()).max(1);
+        let check_rows = (CHECK_BYTES / data.given_row_bytes()).max(1);
         for id in 0..data.count() {
-            if id % often == 0 {
-                self.work.check_cancelled()?;
+            if id % check_rows == 0 {
+                self.work.go_on()?;
                 self.work.progress.advance(id as u64);
             }
             self.intake.take(rows.row(id)?, &mut taken);
@@ -220,20 +224,20 @@ impl Writer<'_> {
     }
 
     /// Grouped: appends the rows that each list owns.
-    fn owned_rows(&self, places: &[u32], file: &mut Blocks) -> Result<(), IndexError> {
+    fn owned_rows(&self, places: &[u32], file: &mut BlockWriter) -> Result<(), IndexError> {
         let mut rows = RowReader::new(&self.leaves.rows, 0);
         let mut owned = Vec::new();
         self.each_list(|list, slots| {
-            let own = self.places.stored_with(list);
+            let stored = self.places.stored_with(list);
             owned.clear();
-            owned.extend(slots.iter().copied().filter(|slot| own.contains(&places[*slot as usize])));
+            owned.extend(slots.iter().copied().filter(|slot| stored.contains(&places[*slot as usize])));
             append_rows(&mut rows, &owned, file)
         })
     }
 
     /// Appends the member sections of all lists.
-    fn sections(&self, file: &mut Blocks) -> Result<(), IndexError> {
-        if matches!(self.places, Places::Copies) {
+    fn sections(&self, file: &mut BlockWriter) -> Result<(), IndexError> {
+        if matches!(self.places, StoragePlaces::Copies) {
             return Ok(());
         }
         let (mut elsewhere, mut section) = (Vec::new(), Vec::new());
@@ -244,7 +248,10 @@ impl Writer<'_> {
             section.clear();
             let bytes = self.places.encode(&elsewhere, &mut section) as u64;
             if bytes != range.end - range.start {
-                return Err(IndexError::Internal(format!("list {list} has {bytes} bytes of members")));
+                return Err(IndexError::Internal(format!(
+                    "list {list} has {bytes} bytes of members, and {} were planned",
+                    range.end - range.start
+                )));
             }
             file.append(&section)
         })
@@ -252,8 +259,8 @@ impl Writer<'_> {
 
     /// Writes the ids by place, of grouped lists.
     fn ids(&self) -> Result<Option<FileEntry>, IndexError> {
-        let Places::Owned { places, .. } = &self.places else { return Ok(None) };
-        let mut by_place: Vec<u32> = try_zeros("the ids of vectors", places.len())?;
+        let StoragePlaces::Owned { places, .. } = &self.places else { return Ok(None) };
+        let mut by_place: Vec<u32> = zeros("the ids of vectors", places.len())?;
         let mut next = places.iter();
         self.leaves.each_id(|id| {
             if let Some(place) = next.next() {
@@ -271,8 +278,8 @@ impl Writer<'_> {
         mut work: impl FnMut(u32, &[u32]) -> Result<(), IndexError>,
     ) -> Result<(), IndexError> {
         let mut slots = Vec::new();
-        let mut reading = self.members.read(self.leaves)?;
-        while let Some(list) = reading.next(&mut slots)? {
+        let mut reader = self.members.read(self.leaves)?;
+        while let Some(list) = reader.next(&mut slots)? {
             if list % CHECK_EVERY == 0 {
                 self.work.check_cancelled()?;
             }
@@ -283,7 +290,7 @@ impl Writer<'_> {
 }
 
 /// Appends the rows of `slots`. Consecutive slots share a read.
-fn append_rows(rows: &mut RowReader<'_>, slots: &[u32], file: &mut Blocks) -> Result<(), IndexError> {
+fn append_rows(rows: &mut RowReader<'_>, slots: &[u32], file: &mut BlockWriter) -> Result<(), IndexError> {
     for run in slots.chunk_by(|a, b| a + 1 == *b) {
         let block = rows.block(run[0] as usize..run[0] as usize + run.len())?;
         block.rows().try_for_each(|row| file.append(block.row(row)))?;
@@ -292,7 +299,7 @@ fn append_rows(rows: &mut RowReader<'_>, slots: &[u32], file: &mut Blocks) -> Re
 }
 
 /// The file of postings with the checksums of its blocks.
-pub(super) struct Blocks {
+pub(super) struct BlockWriter {
     file: Appender,
     /// Bytes not written yet; they begin at a block.
     waiting: Vec<u8>,
@@ -300,10 +307,10 @@ pub(super) struct Blocks {
     identity: Identity,
 }
 
-impl Blocks {
-    pub(super) fn create(work: &Work<'_>) -> Result<Blocks, IndexError> {
+impl BlockWriter {
+    pub(super) fn create(work: &Work<'_>) -> Result<BlockWriter, IndexError> {
         let file = Appender::create(work.directory, POSTINGS_NAME)?;
-        Ok(Blocks {
+        Ok(BlockWriter {
             file,
             waiting: Vec::with_capacity(WRITE_BYTES),
             checksums: Vec::new(),
@@ -328,9 +335,9 @@ impl Blocks {
         const ZEROS: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
         let written = self.file.written().bytes + self.waiting.len() as u64;
         let missing = usize::try_from(end.checked_sub(written).unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
-        let zeros = ZEROS
-            .get(..missing)
-            .ok_or_else(|| IndexError::Internal(format!("the postings end at {written} instead of {end}")))?;
+        let zeros = ZEROS.get(..missing).ok_or_else(|| {
+            IndexError::Internal(format!("the postings end at {written}, and the next list begins at {end}"))
+        })?;
         self.append(zeros)
     }
 

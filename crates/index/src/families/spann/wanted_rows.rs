@@ -9,16 +9,16 @@ const WHOLE: u32 = u32::MAX;
 
 /// A list in the hash table, and the position of its marks.
 #[derive(Debug, Clone, Copy)]
-struct Met {
+struct HashedList {
     list: u32,
     marks: u32,
 }
 
-const NOTHING: Met = Met { list: FREE, marks: 0 };
+const UNUSED: HashedList = HashedList { list: FREE, marks: 0 };
 
 /// A list with requested rows: its first place, and the position and number of the words with its marks.
 #[derive(Debug, Clone, Copy)]
-struct Part {
+struct ListMarks {
     first: u32,
     marks: u32,
     words: u32,
@@ -30,19 +30,19 @@ struct Part {
 /// cache.
 #[derive(Debug, Clone)]
 pub(super) struct WantedRows {
-    table: Vec<Met>,
+    table: Vec<HashedList>,
     used: usize,
-    parts: Vec<Part>,
+    parts: Vec<ListMarks>,
     marks: Vec<u64>,
 }
 
 impl WantedRows {
     pub(super) fn new() -> WantedRows {
-        WantedRows { table: vec![NOTHING; 256], used: 0, parts: Vec::new(), marks: Vec::new() }
+        WantedRows { table: vec![UNUSED; 256], used: 0, parts: Vec::new(), marks: Vec::new() }
     }
 
     pub(super) fn clear(&mut self) {
-        self.table.fill(NOTHING);
+        self.table.fill(UNUSED);
         self.used = 0;
         self.parts.clear();
         self.marks.clear();
@@ -50,23 +50,23 @@ impl WantedRows {
 
     /// Marks a list as read whole.
     pub(super) fn read_whole(&mut self, list: u32) {
-        self.meet(list, WHOLE);
+        self.find_or_insert(list, WHOLE);
     }
 
     /// Returns the position of the marks of `list`, and true if the list is new. A new list gets the position
     /// `marks`.
     #[inline(always)]
-    fn meet(&mut self, list: u32, marks: u32) -> (u32, bool) {
+    fn find_or_insert(&mut self, list: u32, marks: u32) -> (u32, bool) {
         let mask = self.table.len() - 1;
         // Fibonacci hashing; the upper half is well mixed.
         let mut at = (u64::from(list).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & mask;
         loop {
-            let met = self.table[at];
-            if met.list == list {
-                return (met.marks, false);
+            let entry = self.table[at];
+            if entry.list == list {
+                return (entry.marks, false);
             }
-            if met.list == FREE {
-                self.table[at] = Met { list, marks };
+            if entry.list == FREE {
+                self.table[at] = HashedList { list, marks };
                 self.used += 1;
                 if self.used * 2 > self.table.len() {
                     self.grow();
@@ -79,11 +79,11 @@ impl WantedRows {
 
     #[cold]
     fn grow(&mut self) {
-        let larger = vec![NOTHING; self.table.len() * 2];
+        let larger = vec![UNUSED; self.table.len() * 2];
         let old = std::mem::replace(&mut self.table, larger);
         self.used = 0;
-        for met in old.into_iter().filter(|met| met.list != FREE) {
-            self.meet(met.list, met.marks);
+        for entry in old.into_iter().filter(|entry| entry.list != FREE) {
+            self.find_or_insert(entry.list, entry.marks);
         }
     }
 
@@ -94,14 +94,14 @@ impl WantedRows {
     /// The fault in the section.
     pub(super) fn add(&mut self, section: &[u8], members: u32, firsts: &[u32]) -> Result<(), Fault> {
         each_run(section, members, firsts, |run| {
-            let (start, new) = self.meet(run.list, self.marks.len() as u32);
+            let (start, is_new) = self.find_or_insert(run.list, self.marks.len() as u32);
             if start == WHOLE {
                 return Ok(());
             }
             let words = run.stored.div_ceil(64);
-            if new {
+            if is_new {
                 self.marks.resize((start + words) as usize, 0);
-                self.parts.push(Part { first: run.first, marks: start, words });
+                self.parts.push(ListMarks { first: run.first, marks: start, words });
             }
             run.mark(&mut self.marks[start as usize..(start + words) as usize])
         })
@@ -136,7 +136,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn what_is_read_whole_is_not_wanted_and_nothing_twice() {
+    fn rows_of_lists_read_whole_are_excluded_and_none_is_repeated() {
         let mut random = StdRng::seed_from_u64(11);
         let mut wanted = WantedRows::new();
         for lists in [3_usize, 40, 900] {
