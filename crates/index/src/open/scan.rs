@@ -191,7 +191,7 @@ impl Index {
         let (rows, prepared) = (self.opened.rows(), PreparedQueries::new(self.opened.rows().set(), queries));
         let keeps = rows.unit_of(0).is_none() && self.located().is_none() && self.may_keep_located();
         let vectors = if keeps { self.manifest.vectors as usize } else { 0 };
-        let mut located = room("the positions of the vectors", vectors)?;
+        let mut located = try_with_capacity("the positions of the vectors", vectors)?;
         located.resize_with(vectors, || AtomicU32::new(NOWHERE));
         let left = set.words().iter().map(|word| AtomicU64::new(*word)).collect();
         let shared = SharedPass { queries: &prepared, k, left, located };

@@ -244,7 +244,8 @@ impl Index {
     ) -> Result<(), IndexError> {
         let vectors = self.manifest.vectors as usize;
         let keeps = self.may_locate();
-        let mut units: Vec<u32> = room("the positions of the vectors", if keeps { vectors } else { 0 })?;
+        let mut units: Vec<u32> =
+            try_with_capacity("the positions of the vectors", if keeps { vectors } else { 0 })?;
         units.resize(if keeps { vectors } else { 0 }, NOWHERE);
         self.walk(rows, 0..rows.units(), control, |unit, id, row| {
             rows.set().check_id(id, || format!("unit {unit}"))?;

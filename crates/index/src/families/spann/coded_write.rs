@@ -147,7 +147,7 @@ fn write_rows(work: &Work<'_>, leaves: &Leaves, file: &mut BlockWriter) -> Resul
     let check_rows = (CHECK_BYTES / work.data.row_bytes()).max(1);
     for (slot, id) in ids.iter().enumerate() {
         if slot % check_rows == 0 {
-            work.go_on()?;
+            work.check_cancelled()?;
             work.progress.advance(slot as u64);
         }
         file.append(rows.row(slot)?)?;

@@ -84,8 +84,8 @@ impl From<&ListPoint> for InterpolatedEffort {
     }
 }
 
-impl Place for InterpolatedEffort {
-    fn reached(&self) -> f64 {
+impl CurvePoint for InterpolatedEffort {
+    fn value(&self) -> f64 {
         self.recall
     }
 

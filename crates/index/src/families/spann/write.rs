@@ -214,7 +214,7 @@ impl PostingWriter<'_> {
         let check_rows = (CHECK_BYTES / data.given_row_bytes()).max(1);
         for id in 0..data.count() {
             if id % check_rows == 0 {
-                self.work.go_on()?;
+                self.work.check_cancelled()?;
                 self.work.progress.advance(id as u64);
             }
             self.intake.take(rows.row(id)?, &mut taken);
@@ -260,7 +260,7 @@ impl PostingWriter<'_> {
     /// Writes the ids by place, of grouped lists.
     fn ids(&self) -> Result<Option<FileEntry>, IndexError> {
         let StoragePlaces::Owned { places, .. } = &self.places else { return Ok(None) };
-        let mut by_place: Vec<u32> = zeros("the ids of vectors", places.len())?;
+        let mut by_place: Vec<u32> = try_zeros("the ids of vectors", places.len())?;
         let mut next = places.iter();
         self.leaves.each_id(|id| {
             if let Some(place) = next.next() {
