@@ -244,37 +244,12 @@ pub(crate) fn open(
         IndexError::damaged(directory.address().join(&file.name), what, reason)
     };
     let set = VectorSet::of(directory, manifest, &entry.file)?;
-    let VectorSet { element, metric, dim, .. } = set;
+    let VectorSet { metric, dim, .. } = set;
     let postings = open_table(directory, manifest, entry)?;
     let links = load(directory, manifest, &entry.links)?;
     let links = CentroidLinks::from_bytes(&links, entry.list_count)
         .map_err(|error| error.at(directory.address().join(&entry.links.name), "the links"))?;
-    let (centroid_type, centroid_metric, entry_point) =
-        (centroid_element(element, metric), plain_metric(metric), entry.entry_point);
-    let centroids = if options.exact {
-        let rows = load(directory, manifest, &entry.centroids)?;
-        if first_non_finite(centroid_type, &rows).is_some() {
-            return Err(damaged(&entry.centroids, "the centroids", "a centroid is not finite".into()));
-        }
-        Centroids::exact(centroid_type, centroid_metric, dim, rows, links, entry_point)
-    } else {
-        let codec = load_codec(directory, manifest, &entry.codes)?;
-        if codec.metric() != centroid_metric {
-            let reason = format!(
-                "it is for the metric {}, and centroids are compared by {centroid_metric}",
-                codec.metric()
-            );
-            return Err(damaged(&entry.codes.codec, "the codec", reason));
-        }
-        Centroids::coded(
-            centroid_type,
-            centroid_metric,
-            codec,
-            load(directory, manifest, &entry.codes.file)?,
-            links,
-            entry_point,
-        )
-    };
+    let centroids = load_centroids(directory, manifest, entry, &set, links, options.exact)?;
     let ids = match &entry.ids {
         Some(file) => PackedIds::from_bytes(load(directory, manifest, file)?, manifest.vectors)
             .map_err(|reason| damaged(file, "the ids", reason))?,
@@ -310,4 +285,39 @@ pub(crate) fn open(
         gap: LEAST_GAP,
         entry: entry.clone(),
     })
+}
+
+/// Loads the centroids: their vectors if `exact`, otherwise their codes.
+fn load_centroids(
+    directory: &dyn Generation,
+    manifest: &Manifest,
+    entry: &SpannEntry,
+    set: &VectorSet,
+    links: CentroidLinks,
+    exact: bool,
+) -> Result<Centroids, IndexError> {
+    let damaged = |file: &FileEntry, what: &str, reason: String| {
+        IndexError::damaged(directory.address().join(&file.name), what, reason)
+    };
+    let VectorSet { element, metric, dim, .. } = *set;
+    let (centroid_type, centroid_metric, entry_point) =
+        (centroid_element(element, metric), plain_metric(metric), entry.entry_point);
+    if exact {
+        let rows = load(directory, manifest, &entry.centroids)?;
+        if first_non_finite(centroid_type, &rows).is_some() {
+            return Err(damaged(&entry.centroids, "the centroids", "a centroid is not finite".into()));
+        }
+        Ok(Centroids::exact(centroid_type, centroid_metric, dim, rows, links, entry_point))
+    } else {
+        let codec = load_codec(directory, manifest, &entry.codes)?;
+        if codec.metric() != centroid_metric {
+            let reason = format!(
+                "it is for the metric {}, and centroids are compared by {centroid_metric}",
+                codec.metric()
+            );
+            return Err(damaged(&entry.codes.codec, "the codec", reason));
+        }
+        let codes = load(directory, manifest, &entry.codes.file)?;
+        Ok(Centroids::coded(centroid_type, centroid_metric, codec, codes, links, entry_point))
+    }
 }

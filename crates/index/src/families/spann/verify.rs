@@ -5,6 +5,7 @@ use super::table::open_table;
 use crate::error::IndexError;
 use crate::family::{VerifyReport, Verifying};
 use crate::format::loading::load;
+use crate::format::manifest::FileEntry;
 use crate::format::postings::{BLOCK_BYTES, PackedIds, PostingLayout, Postings, check_blocks, checksums};
 use crate::format::walk::{Marks, read_through};
 use bathyal_kernels::{Element, first_non_finite};
@@ -74,17 +75,29 @@ pub(super) fn verify(
         report.fault(format!("{} of {} vectors are in no list", manifest.vectors - seen, manifest.vectors));
     }
     report.vectors += manifest.vectors;
-    if let Some(ids) = &entry.ids {
-        match PackedIds::from_bytes(load(directory, manifest, ids)?, manifest.vectors) {
-            Err(reason) => report.fault(format!("{}: {reason}", ids.name)),
-            Ok(packed) => {
-                let mut seen = Marks::new(manifest.vectors)?;
-                if let Some(place) = (0..manifest.vectors as u32).find(|place| !seen.mark(packed.get(*place)))
-                {
-                    report.fault(format!("{}: vector {} is stored twice", ids.name, packed.get(place)));
-                }
-            }
+    match &entry.ids {
+        Some(ids) => check_ids(verifying, ids, report),
+        None => Ok(()),
+    }
+}
+
+/// Checks the ids by place: each vector has one place.
+fn check_ids(
+    verifying: &Verifying<'_>,
+    file: &FileEntry,
+    report: &mut VerifyReport,
+) -> Result<(), IndexError> {
+    let Verifying { directory, manifest, .. } = *verifying;
+    let ids = match PackedIds::from_bytes(load(directory, manifest, file)?, manifest.vectors) {
+        Ok(ids) => ids,
+        Err(reason) => {
+            report.fault(format!("{}: {reason}", file.name));
+            return Ok(());
         }
+    };
+    let mut seen = Marks::new(manifest.vectors)?;
+    if let Some(place) = (0..manifest.vectors as u32).find(|place| !seen.mark(ids.get(*place))) {
+        report.fault(format!("{}: vector {} is stored twice", file.name, ids.get(place)));
     }
     Ok(())
 }
