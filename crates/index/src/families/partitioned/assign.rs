@@ -83,7 +83,7 @@ pub(super) fn assign(
     meta.pivots.iter().zip(&mut counts).for_each(|(_, count)| *count += 1);
     let mut pivots = meta.pivots.clone();
     pivots.sort_unstable();
-    let mut admitting =
+    let mut admission =
         PartitionAdmission { work, meta, counts, most: most as u64, walk: Walk::new(0, 0), first_open: 0 };
     // Assign each vector to one partition first, so that a copy never displaces a vector that is in no other
     // partition.
@@ -92,15 +92,15 @@ pub(super) fn assign(
             work.check_cancelled()?;
         }
         if pivots.binary_search(&(id as u32)).is_err() {
-            admitting.admit(id, row)?;
+            admission.admit(id, row)?;
         }
     }
     for copy in chosen.chunks_exact_mut(replicas).flat_map(|row| &mut row[1..]) {
-        if *copy != NONE && !admitting.enter(*copy) {
+        if *copy != NONE && !admission.enter(*copy) {
             *copy = NONE;
         }
     }
-    collect(&chosen, replicas, &admitting.counts)
+    collect(&chosen, replicas, &admission.counts)
 }
 
 /// Chooses the partitions of each vector, the nearest first: `vectors x replicas`.

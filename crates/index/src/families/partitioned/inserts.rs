@@ -272,7 +272,7 @@ impl Partitions {
         let work = |writer: &Writer<'_, TierMemory<'_>>, groups: Vec<(u32, Vec<Change>)>| {
             let mut left = Vec::new();
             let tasks = groups.into_iter().map(|(group, changes)| writer.change(group, changes, waits));
-            writer.memory.block(GROUPS_AT_ONCE, tasks, |refused| {
+            writer.memory.run_tasks(GROUPS_AT_ONCE, tasks, |refused| {
                 left.extend(refused);
                 Ok(())
             })?;
@@ -464,7 +464,7 @@ impl InPlace for Partitions {
         let outcome = self.change(growth, |writer, _| {
             let mut changes = Vec::new();
             let found = ids.iter().map(|id| async { Ok((*id, writer.partition_of(*id).await?)) });
-            writer.memory.block(GROUPS_AT_ONCE, found, |(id, partition)| {
+            writer.memory.run_tasks(GROUPS_AT_ONCE, found, |(id, partition)| {
                 changes.extend(partition.map(|partition| Change { partition, id, row: None }));
                 Ok(())
             })?;

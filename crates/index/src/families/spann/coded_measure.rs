@@ -48,11 +48,11 @@ pub(crate) fn calibrate(
     let slots = slots_of(leaves, &trial)?;
     let truth = Truth::read(&trial, &slots, coded)?;
     let (centroids, codes) = (&centroids, &coded.codes);
-    let measured =
+    let calibration_run =
         CalibrationRun { centroids, codes, trial: &trial, slots: &slots, truth: &truth, table, file };
     let mut curves = trial.curves();
     climb(&PROBES, most_probes(entry), work.progress, |probes| {
-        let found = measured.run(work, probes as usize)?;
+        let found = calibration_run.run(work, probes as usize)?;
         Ok(found.points(&mut curves, probes, &trial))
     })?;
     curves.iter_mut().for_each(|curve| keep_useful(&mut curve.points));

@@ -40,10 +40,10 @@ pub(crate) fn calibrate(
     };
     let lists = lists_of(leaves, members, &trial.truth)?;
     let centroids = centroids(work, entry)?;
-    let measured = CalibrationRun { centroids: &centroids, trial: &trial, lists: &lists };
+    let calibration_run = CalibrationRun { centroids: &centroids, trial: &trial, lists: &lists };
     let mut curves = trial.curves();
     climb(&PROBES, most_probes(entry), work.progress, |probes| {
-        let found = measured.run(work, probes as usize)?;
+        let found = calibration_run.run(work, probes as usize)?;
         Ok(found.points(&mut curves, probes, &trial))
     })?;
     // A longer walk through the centroids may miss a list that a shorter one found.

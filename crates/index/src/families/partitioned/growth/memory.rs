@@ -73,7 +73,7 @@ pub(in super::super) trait Memory {
     async fn pause(&self);
 
     /// Returns the holder number of this writer, which is never 0.
-    fn me(&self) -> u64;
+    fn holder(&self) -> u64;
 
     /// Returns the numbers of all connected holders, which may still change something; `None` if that is
     /// unknown.
@@ -87,7 +87,7 @@ pub(in super::super) async fn read<M: Memory>(
     len: usize,
 ) -> Result<Vec<u8>, IndexError> {
     let done = memory.run(vec![MemoryOperation::new(offset, OperationKind::Read(vec![0; len]))]).await?;
-    Ok(done.into_iter().next().map_or_else(Vec::new, |one| match one.kind {
+    Ok(done.into_iter().next().map_or_else(Vec::new, |operation| match operation.kind {
         OperationKind::Read(bytes) => bytes,
         _ => Vec::new(),
     }))
@@ -100,13 +100,13 @@ pub(in super::super) async fn update_number<M: Memory>(
     kind: OperationKind,
 ) -> Result<u64, IndexError> {
     let done = memory.run(vec![MemoryOperation::new(offset, kind)]).await?;
-    Ok(done.first().map_or(0, |one| one.old))
+    Ok(done.first().map_or(0, |operation| operation.old))
 }
 
 /// Operations that are awaited together. The memory that they point to does not move.
 struct Batch {
     operations: Vec<MemoryOperation>,
-    left: usize,
+    remaining: usize,
     failed: Option<(u64, u32, ReadFault)>,
     /// True if the future was dropped.
     orphaned: bool,
@@ -128,7 +128,7 @@ pub(in super::super) struct TierMemory<'a> {
     state: RefCell<State>,
     tier: &'a dyn WriteTier,
     file: PathBuf,
-    me: u64,
+    holder: u64,
 }
 
 impl<'a> TierMemory<'a> {
@@ -136,8 +136,8 @@ impl<'a> TierMemory<'a> {
         tier: &'a dyn WriteTier,
         file: PathBuf,
     ) -> Result<TierMemory<'a>, IndexError> {
-        let (queue, me) = (RefCell::new(tier.open_write(DEPTH)?), tier.holder());
-        Ok(TierMemory { queue, state: RefCell::default(), tier, file, me })
+        let (queue, holder) = (RefCell::new(tier.open_write(DEPTH)?), tier.holder());
+        Ok(TierMemory { queue, state: RefCell::default(), tier, file, holder })
     }
 
     pub(in super::super) fn tier(&self) -> &'a dyn WriteTier {
@@ -146,7 +146,7 @@ impl<'a> TierMemory<'a> {
 
     /// Runs tasks to completion, at most `at_once` at a time, and calls `each` with the result of each task.
     /// Stops at the first error.
-    pub(in super::super) fn block<T, F: Future<Output = Result<T, IndexError>>>(
+    pub(in super::super) fn run_tasks<T, F: Future<Output = Result<T, IndexError>>>(
         &self,
         at_once: usize,
         mut tasks: impl Iterator<Item = F>,
@@ -221,16 +221,16 @@ impl<'a> TierMemory<'a> {
             state.in_flight -= 1;
             let number = id >> PLACE_BITS;
             let Some(batch) = state.batches.get_mut(&number) else { continue };
-            batch.left -= 1;
-            let one = &batch.operations[(id & ((1 << PLACE_BITS) - 1)) as usize];
-            let wanted = match &one.kind {
+            batch.remaining -= 1;
+            let operation = &batch.operations[(id & ((1 << PLACE_BITS) - 1)) as usize];
+            let wanted = match &operation.kind {
                 OperationKind::Swap { .. } | OperationKind::Add(_) => 8,
-                _ => one.bytes().len() as u32,
+                _ => operation.bytes().len() as u32,
             };
             let short = |got: u32| (got < wanted).then(|| ReadFault::system(libc::EINVAL));
             let fault = result.map_or_else(Some, short);
-            batch.failed = batch.failed.or(fault.map(|fault| (one.offset, wanted, fault)));
-            if batch.left == 0 && batch.orphaned {
+            batch.failed = batch.failed.or(fault.map(|fault| (operation.offset, wanted, fault)));
+            if batch.remaining == 0 && batch.orphaned {
                 state.batches.remove(&number);
             }
         }
@@ -248,8 +248,8 @@ impl Memory for TierMemory<'_> {
         std::future::poll_fn(|_| if Instant::now() >= until { Poll::Ready(()) } else { Poll::Pending }).await;
     }
 
-    fn me(&self) -> u64 {
-        self.me
+    fn holder(&self) -> u64 {
+        self.holder
     }
 
     fn holders(&self) -> Result<Option<Vec<u64>>, IndexError> {
@@ -262,10 +262,10 @@ impl TierMemory<'_> {
         let state = &mut *self.state.borrow_mut();
         state.next += 1;
         let number = state.next;
-        let mut batch = Batch { left: operations.len(), operations, failed: None, orphaned: false };
-        for (place, one) in (0..).zip(&mut batch.operations) {
-            let old = &raw mut one.old;
-            let action = match &mut one.kind {
+        let mut batch = Batch { remaining: operations.len(), operations, failed: None, orphaned: false };
+        for (place, operation) in (0..).zip(&mut batch.operations) {
+            let old = &raw mut operation.old;
+            let action = match &mut operation.kind {
                 OperationKind::Read(bytes) => {
                     Action::Read { into: bytes.as_mut_ptr(), len: bytes.len() as u32 }
                 }
@@ -277,8 +277,8 @@ impl TierMemory<'_> {
                 }
                 OperationKind::Add(by) => Action::FetchAndAdd { by: *by, old },
             };
-            let (id, linked) = (number << PLACE_BITS | place, one.linked);
-            state.waiting.push_back(Operation { id, offset: one.offset, action, linked });
+            let (id, linked) = (number << PLACE_BITS | place, operation.linked);
+            state.waiting.push_back(Operation { id, offset: operation.offset, action, linked });
         }
         state.batches.insert(number, batch);
         number
@@ -296,7 +296,7 @@ impl Future for BatchFuture<'_, '_> {
 
     fn poll(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<Self::Output> {
         let state = &mut *self.memory.state.borrow_mut();
-        if state.batches.get(&self.number).is_some_and(|batch| batch.left > 0) {
+        if state.batches.get(&self.number).is_some_and(|batch| batch.remaining > 0) {
             return Poll::Pending;
         }
         let Some(batch) = state.batches.remove(&self.number) else { return Poll::Pending };

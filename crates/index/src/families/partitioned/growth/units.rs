@@ -51,7 +51,7 @@ pub(in super::super) async fn take<M: Memory>(
     layout: &Layout,
     wanted: u32,
 ) -> Result<Option<UnitRun>, IndexError> {
-    let (mut reclaimed, mut seed) = (false, memory.me());
+    let (mut reclaimed, mut seed) = (false, memory.holder());
     for _ in 0..MOST_TRIES {
         let words = unit_words(memory, layout).await?;
         let Some(first) = free_run(&words, wanted, seed) else {
@@ -71,11 +71,11 @@ pub(in super::super) async fn take<M: Memory>(
         }
         let taken = UnitRun { first, units: wanted, epoch: raise_epoch(memory, layout).await? };
         let swaps = (first..first + wanted).map(|unit| (unit, 0, HELD | taken.epoch)).collect();
-        let lost = swap_words(memory, layout, swaps).await?;
-        if lost.is_empty() {
+        let changed_units = swap_words(memory, layout, swaps).await?;
+        if changed_units.is_empty() {
             return Ok(Some(taken));
         }
-        let back = (first..first + wanted).filter(|unit| !lost.contains(unit));
+        let back = (first..first + wanted).filter(|unit| !changed_units.contains(unit));
         swap_words(memory, layout, back.map(|unit| (unit, HELD | taken.epoch, 0)).collect()).await?;
         // Begin at another unit, so that two writers do not collide forever.
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -161,7 +161,7 @@ async fn swap_words<M: Memory>(
     layout: &Layout,
     swaps: Vec<(u32, u64, u64)>,
 ) -> Result<Vec<u32>, IndexError> {
-    let mut lost = Vec::new();
+    let mut changed_units = Vec::new();
     for chunk in swaps.chunks(AT_ONCE) {
         let operation = |(unit, expected, new): &(u32, u64, u64)| {
             MemoryOperation::new(
@@ -170,10 +170,11 @@ async fn swap_words<M: Memory>(
             )
         };
         let done = memory.run(chunk.iter().map(operation).collect()).await?;
-        let missed = done.iter().zip(chunk).filter(|(one, (_, expected, _))| one.old != *expected);
-        lost.extend(missed.map(|(_, (unit, ..))| *unit));
+        let missed =
+            done.iter().zip(chunk).filter(|(operation, (_, expected, _))| operation.old != *expected);
+        changed_units.extend(missed.map(|(_, (unit, ..))| *unit));
     }
-    Ok(lost)
+    Ok(changed_units)
 }
 
 /// Returns the earliest epoch that an active writer has announced, or `u64::MAX` if no writer is active.

@@ -108,12 +108,14 @@ impl<M: Memory> Writer<'_, M> {
     pub(in super::super) async fn pause(&self) -> Result<bool, IndexError> {
         let (memory, layout) = (self.memory, &self.reader.layout);
         for _ in 0..PAUSED_WAITS {
-            let claim = OperationKind::Swap { expected: 0, new: memory.me() };
+            let claim = OperationKind::Swap { expected: 0, new: memory.holder() };
             let current = update_number(memory, layout.paused_at(), claim).await?;
             if current == 0 {
                 break;
             }
-            if current == memory.me() || memory.holders()?.is_none_or(|holders| holders.contains(&current)) {
+            if current == memory.holder()
+                || memory.holders()?.is_none_or(|holders| holders.contains(&current))
+            {
                 return Ok(false);
             }
             update_number(memory, layout.paused_at(), OperationKind::Swap { expected: current, new: 0 })
@@ -131,7 +133,7 @@ impl<M: Memory> Writer<'_, M> {
 
     /// Ends the pause.
     pub(in super::super) async fn resume(&self) -> Result<(), IndexError> {
-        let back = OperationKind::Swap { expected: self.memory.me(), new: 0 };
+        let back = OperationKind::Swap { expected: self.memory.holder(), new: 0 };
         update_number(self.memory, self.reader.layout.paused_at(), back).await.map(|_| ())
     }
 
@@ -158,7 +160,7 @@ impl<M: Memory> Writer<'_, M> {
                      closed it"
                 )));
             };
-            let claim = OperationKind::Swap { expected: owner, new: memory.me() };
+            let claim = OperationKind::Swap { expected: owner, new: memory.holder() };
             if update_number(memory, layout.writer_at(writer), claim).await? == owner {
                 return Ok(writer);
             }
@@ -298,8 +300,8 @@ impl<M: Memory> Writer<'_, M> {
             operations.last_mut().into_iter().for_each(|last| last.linked = false);
         }
         let done = self.memory.run(operations).await?;
-        let mut published = done.iter().filter_map(|one| match one.kind {
-            OperationKind::Swap { .. } => Some(one.old == 0),
+        let mut published = done.iter().filter_map(|operation| match operation.kind {
+            OperationKind::Swap { .. } => Some(operation.old == 0),
             _ => None,
         });
         let (mut refused, mut added, mut updates) = (Vec::new(), 0_u64, Vec::new());

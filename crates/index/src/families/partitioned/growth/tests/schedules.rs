@@ -107,9 +107,9 @@ struct Client {
 
 impl Client {
     fn now(&self) -> u64 {
-        let world = &mut *self.memory.world.borrow_mut();
-        world.clock += 1;
-        world.clock
+        let simulation = &mut *self.memory.simulation.borrow_mut();
+        simulation.clock += 1;
+        simulation.clock
     }
 
     /// Searches once, and returns all visible vectors.
@@ -269,16 +269,16 @@ struct Outcome {
 fn schedule(seed: u64) -> Outcome {
     let mut random = StdRng::seed_from_u64(seed);
     let (layout, bytes, places) = built([10, 14, 40][seed as usize % 3], 3 + seed as u32 % 4);
-    let world = SimulatedMemory::new(bytes, seed ^ 1);
+    let simulation = SimulatedMemory::new(bytes, seed ^ 1);
     let built: Vec<u32> = (0..PARTITIONS * BUILT_VECTORS).collect();
     let history = Rc::new(RefCell::new(History { built: built.clone(), ..History::default() }));
     let known = Rc::new(RefCell::new(built));
     let client = |number: u64| {
-        world.borrow_mut().holders.push(number);
+        simulation.borrow_mut().holders.push(number);
         let reader =
             GroupReader { layout, identity: Identity::NONE, places: GroupPlaces::new(places.clone()) };
         Client {
-            memory: ClientMemory { world: world.clone(), client: number },
+            memory: ClientMemory { simulation: simulation.clone(), client: number },
             reader,
             builder: builder(),
             history: history.clone(),
@@ -302,12 +302,12 @@ fn schedule(seed: u64) -> Outcome {
             // One client is slow for a while: none of its operations take effect until it continues.
             thaw = steps + random.random_range(0..4000);
             let slow = random.random_range(0..2 * CLIENTS);
-            world.borrow_mut().frozen = (slow > 0 && slow <= CLIENTS).then_some(slow);
+            simulation.borrow_mut().frozen = (slow > 0 && slow <= CLIENTS).then_some(slow);
         }
-        let acted = random.random_range(0..4) > 0 && world.borrow_mut().execute_piece();
+        let acted = random.random_range(0..4) > 0 && simulation.borrow_mut().execute_piece();
         if !acted {
             let at = random.random_range(0..tasks.len());
-            if world.borrow().frozen == Some(tasks[at].0 as u64 + 1) {
+            if simulation.borrow().frozen == Some(tasks[at].0 as u64 + 1) {
                 continue;
             }
             if step(&mut tasks[at].1) {
@@ -325,13 +325,13 @@ fn schedule(seed: u64) -> Outcome {
             killed_connected.push(at as u64 + 1);
         }
         if !killed_connected.is_empty() && random.random_range(0..100) == 0 {
-            world.borrow_mut().fence(killed_connected.swap_remove(0));
+            simulation.borrow_mut().fence(killed_connected.swap_remove(0));
         }
     }
     drop(tasks);
-    world.borrow_mut().frozen = None;
-    killed_connected.into_iter().for_each(|client| world.borrow_mut().fence(client));
-    while world.borrow_mut().execute_piece() {}
+    simulation.borrow_mut().frozen = None;
+    killed_connected.into_iter().for_each(|client| simulation.borrow_mut().fence(client));
+    while simulation.borrow_mut().execute_piece() {}
     // A client that has seen nothing before checks the final state.
     let last = client(CLIENTS + 1);
     run(&last, async {
@@ -343,7 +343,7 @@ fn schedule(seed: u64) -> Outcome {
         panic!("seed {seed}: vector {id}: {events:?}");
     }
     let words = (0..layout.groups())
-        .map(|group| GroupWord::decode(u64_at(&world.borrow().bytes, layout.word_at(group) as usize)));
+        .map(|group| GroupWord::decode(u64_at(&simulation.borrow().bytes, layout.word_at(group) as usize)));
     let refused = clients.iter().map(|client| client.refused.get()).sum();
     Outcome { moves: words.map(|word| word.version - 1).sum(), refused, killed }
 }
@@ -352,7 +352,7 @@ fn schedule(seed: u64) -> Outcome {
 fn run(client: &Client, task: impl Future<Output = ()>) {
     let mut task: Task<'_> = Box::pin(task);
     while !step(&mut task) {
-        client.memory.world.borrow_mut().execute_piece();
+        client.memory.simulation.borrow_mut().execute_piece();
     }
 }
 
@@ -360,14 +360,14 @@ fn run(client: &Client, task: impl Future<Output = ()>) {
 async fn free_units(client: &Client, seed: u64) {
     let Client { memory, reader, .. } = client;
     let layout = &reader.layout;
-    memory.world.borrow_mut().holders.retain(|holder| *holder == memory.client);
+    memory.simulation.borrow_mut().holders.retain(|holder| *holder == memory.client);
     for _ in 0..3 {
         assert_eq!(take(memory, layout, layout.units + 1).await.unwrap(), None);
     }
     let loaded = (0..layout.units)
-        .filter(|unit| !is_free(u64_at(&memory.world.borrow().bytes, layout.unit_at(*unit) as usize)));
+        .filter(|unit| !is_free(u64_at(&memory.simulation.borrow().bytes, layout.unit_at(*unit) as usize)));
     let words = (0..layout.groups())
-        .map(|group| u64_at(&memory.world.borrow().bytes, layout.word_at(group) as usize));
+        .map(|group| u64_at(&memory.simulation.borrow().bytes, layout.word_at(group) as usize));
     let used: u32 = words.map(|word| GroupWord::decode(word).units).sum();
     assert_eq!(loaded.count() as u32, used, "seed {seed}: unused units are not free");
 }
@@ -385,18 +385,18 @@ fn a_damaged_word_of_a_unit_causes_no_overwrite() {
     for unit in used..14 {
         bytes[layout.unit_at(unit) as usize] = 1;
     }
-    let world = SimulatedMemory::new(bytes.clone(), 5);
-    let memory = ClientMemory { world: world.clone(), client: 1 };
+    let simulation = SimulatedMemory::new(bytes.clone(), 5);
+    let memory = ClientMemory { simulation: simulation.clone(), client: 1 };
     let mut outcome = None;
     let mut task: Task<'_> = Box::pin(async {
         outcome = Some(take(&memory, &layout, 1).await);
     });
     while !step(&mut task) {
-        world.borrow_mut().execute_piece();
+        simulation.borrow_mut().execute_piece();
     }
     drop(task);
     assert!(matches!(outcome, Some(Err(IndexError::Internal(_)))), "{outcome:?}");
-    assert_eq!(world.borrow().bytes, bytes);
+    assert_eq!(simulation.borrow().bytes, bytes);
 }
 
 /// Runs schedules with the seeds below `count`, and checks that they exercise moves, kills and refusals.

@@ -15,7 +15,7 @@ use std::task::{Context, Poll, Waker};
 #[derive(Debug)]
 struct Batch {
     operations: Vec<MemoryOperation>,
-    left: usize,
+    remaining: usize,
 }
 
 /// A piece of an operation: some of its bytes, or a whole operation on a number.
@@ -61,16 +61,16 @@ impl SimulatedMemory {
     fn submit(&mut self, client: u64, operations: Vec<MemoryOperation>) -> Rc<RefCell<Batch>> {
         let mut chains: Vec<VecDeque<Vec<Piece>>> = vec![VecDeque::new()];
         let count = operations.len();
-        for (number, one) in operations.iter().enumerate() {
-            let pieces = self.pieces(number, one.offset as usize, one.bytes().len());
+        for (number, operation) in operations.iter().enumerate() {
+            let pieces = self.pieces(number, operation.offset as usize, operation.bytes().len());
             if let Some(chain) = chains.last_mut() {
                 chain.push_back(pieces);
             }
-            if !one.linked && number + 1 < count {
+            if !operation.linked && number + 1 < count {
                 chains.push(VecDeque::new());
             }
         }
-        let batch = Rc::new(RefCell::new(Batch { operations, left: count }));
+        let batch = Rc::new(RefCell::new(Batch { operations, remaining: count }));
         let submitted = chains.into_iter().filter(|chain| !chain.is_empty());
         self.chains.extend(submitted.map(|operations| Chain { client, batch: batch.clone(), operations }));
         batch
@@ -107,27 +107,27 @@ impl SimulatedMemory {
         let mut batch = chain.batch.borrow_mut();
         let Some(pieces) = chain.operations.front_mut() else { return false };
         let piece = pieces.swap_remove(random.random_range(0..pieces.len()));
-        let one = &mut batch.operations[piece.operation];
-        let offset = one.offset as usize;
+        let operation = &mut batch.operations[piece.operation];
+        let offset = operation.offset as usize;
         let place = offset + piece.from..offset + piece.to;
-        match &mut one.kind {
+        match &mut operation.kind {
             OperationKind::Read(into) => into[piece.from..piece.to].copy_from_slice(&bytes[place]),
             OperationKind::Write(from) => bytes[place].copy_from_slice(&from[piece.from..piece.to]),
             kind @ (OperationKind::Swap { .. } | OperationKind::Add(_)) => {
                 assert_eq!(offset % 8, 0, "a number at {offset}");
                 let number = &mut bytes[offset..offset + 8];
-                one.old = u64::from_le_bytes(number.try_into().unwrap());
+                operation.old = u64::from_le_bytes(number.try_into().unwrap());
                 let new = match kind {
-                    OperationKind::Swap { expected, new } if one.old == *expected => *new,
-                    OperationKind::Add(by) => one.old.wrapping_add(*by),
-                    _ => one.old,
+                    OperationKind::Swap { expected, new } if operation.old == *expected => *new,
+                    OperationKind::Add(by) => operation.old.wrapping_add(*by),
+                    _ => operation.old,
                 };
                 number.copy_from_slice(&new.to_le_bytes());
             }
         }
         if pieces.is_empty() {
             chain.operations.pop_front();
-            batch.left -= 1;
+            batch.remaining -= 1;
         }
         drop(batch);
         if self.chains[at].operations.is_empty() {
@@ -146,14 +146,14 @@ impl SimulatedMemory {
 /// The memory from the view of one client.
 #[derive(Clone)]
 pub(super) struct ClientMemory {
-    pub(super) world: Rc<RefCell<SimulatedMemory>>,
+    pub(super) simulation: Rc<RefCell<SimulatedMemory>>,
     pub(super) client: u64,
 }
 
 impl Memory for ClientMemory {
     async fn run(&self, operations: Vec<MemoryOperation>) -> Result<Vec<MemoryOperation>, IndexError> {
-        let batch = self.world.borrow_mut().submit(self.client, operations);
-        std::future::poll_fn(|_| if batch.borrow().left == 0 { Poll::Ready(()) } else { Poll::Pending })
+        let batch = self.simulation.borrow_mut().submit(self.client, operations);
+        std::future::poll_fn(|_| if batch.borrow().remaining == 0 { Poll::Ready(()) } else { Poll::Pending })
             .await;
         let mut batch = batch.borrow_mut();
         Ok(std::mem::take(&mut batch.operations))
@@ -168,12 +168,12 @@ impl Memory for ClientMemory {
         .await;
     }
 
-    fn me(&self) -> u64 {
+    fn holder(&self) -> u64 {
         self.client
     }
 
     fn holders(&self) -> Result<Option<Vec<u64>>, IndexError> {
-        Ok(Some(self.world.borrow().holders.clone()))
+        Ok(Some(self.simulation.borrow().holders.clone()))
     }
 }
 
