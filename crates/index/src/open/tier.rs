@@ -106,7 +106,7 @@ pub(super) fn check_card(options: &OpenOptions) -> Result<(), IndexError> {
              another tier"
         }
         (_, Some(_)) => {
-            "nothing is read from the tier gpu, so no device can be emulated there: leave out --delay (delay), or choose another tier"
+            "nothing is read from the tier gpu, so no device can be emulated there: leave --delay (delay) out, or choose another tier"
         }
         _ => return Ok(()),
     };

@@ -275,7 +275,7 @@ fn what_is_too_much_for_a_card_is_searched_by_the_processor_alone() {
     let found = search(&index, &queries, probing(2000)).unwrap();
     same(&found, &search(&here, &queries, probing(2000)).unwrap(), "many groups");
     assert!(
-        found.notes.iter().any(|note| note.contains("what a graphics card does not")),
+        found.notes.iter().any(|note| note.contains("queries that the graphics card cannot answer")),
         "{:?}",
         found.notes
     );
