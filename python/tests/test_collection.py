@@ -146,7 +146,7 @@ def test_rows_are_changed_and_deleted(docs: Collection) -> None:
     ]
     assert docs.update(["r0002", "r0004"], [{"year": 1}, {"year": None}]).replaced == 2
     assert docs.get(["r0004", "r0002"]).metadata["year"].tolist() == [None, 1]
-    with pytest.raises(ValueError, match="same columns of all rows"):
+    with pytest.raises(ValueError, match="same columns for all rows"):
         docs.update(["r0002", "r0004"], [{"year": 1}, {"lang": "de"}])
     assert docs.delete(["r0002", "nobody", "r0002"]) == bathyal.Written(deleted=1, missing=1)
     gone = docs.count("lang = 'de'")

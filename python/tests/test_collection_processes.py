@@ -90,7 +90,7 @@ def test_places_without_a_collection_are_refused(
     with pytest.raises(FileExistsError) as there:
         Collection.create(path, dim=3)
     assert there.value.filename == str(path)
-    with pytest.raises(ValueError, match="there is no version 99; there is"):
+    with pytest.raises(ValueError, match="there is no version 99; the versions are"):
         Collection.open(path, version=99)
     with pytest.raises(bathyal.Error, match=r"is a collection, not an index; .*Collection\.open\(\)"):
         bathyal.open(path)

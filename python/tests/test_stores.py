@@ -165,7 +165,7 @@ def test_replaced_generations_are_pruned(address: str) -> None:
     assert would == done
     assert (done["generations"], done["unfinished"], done["kept"]) == (1, 0, 0)
     assert done["objects"] > 0 and done["bytes"] > 0
-    with pytest.raises(OSError, match="gone"):
+    with pytest.raises(OSError, match="no longer exists"):
         reader.search(rows[:3], k=1)
     with bathyal.open(address) as index:
         assert int(index.search(rows[0], k=1).ids[0]) == len(rows) - 1

@@ -39,7 +39,7 @@ impl IdFormat {
                 path: path.to_path_buf(),
                 found,
                 expected: ".ibin .ivecs",
-                advice: "expected a file of ids, such as `bathyal groundtruth` writes",
+                advice: "expected a file of ids as `bathyal groundtruth` writes it",
             }),
         }
     }
