@@ -1,4 +1,4 @@
-//! Searches of an index that is measured before it is published: by its family's searcher and an engine a thread.
+//! Searches of an unpublished index for its calibration, by the family's searcher and one engine a thread.
 
 use super::{Buffers, Scratch, Searcher};
 use crate::error::IndexError;
@@ -12,12 +12,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Queries interleaved a thread: what was just written is read from the page cache, and each holds memory.
+/// Queries interleaved on a thread: few, since reads come from the page cache and each query takes memory.
 const WIDTH: usize = 4;
-/// How often a wish to stop is passed on.
+/// Interval at which a cancellation is passed on.
 const CANCEL_POLL: Duration = Duration::from_millis(2);
 
-/// Answers all `queries`: the neighbours of each, `params.k` at most.
+/// Answers all `queries`: at most `params.k` neighbours of each.
 pub(crate) fn answer_all<S: Searcher>(
     searcher: &S,
     tier: &Arc<dyn Tier>,
@@ -46,7 +46,7 @@ pub(crate) fn answer_all<S: Searcher>(
                         Ok(found) => found.into_iter().for_each(|(query, found)| answers.0[query] = found),
                         Err(error) => {
                             stop.store(true, Ordering::Relaxed);
-                            // The first is the cause; the others only say that they were stopped.
+                            // Keep the first error: later ones only report that they were stopped.
                             answers.1 = answers.1.take().or(Some(error));
                         }
                     }
@@ -71,7 +71,7 @@ pub(crate) fn answer_all<S: Searcher>(
     }
 }
 
-/// Answers queries until none is left.
+/// Answers the next query until none is left.
 fn answer_some<S: Searcher>(
     searcher: &S,
     tier: Arc<dyn Tier>,

@@ -1,5 +1,5 @@
-//! Optional capabilities: abilities that some families have. A family returns an object for each ability that it has;
-//! the others are absent.
+//! Optional capabilities: abilities that some families have. A family returns an object for each ability that
+//! it has; the others are absent.
 
 use super::EachVector;
 use super::in_place::{InPlace, Paused};
@@ -74,7 +74,8 @@ pub(crate) trait RatioTargets {
 
 /// Searches that run before all data have arrived from a distant store.
 pub(crate) trait EarlySearch {
-    /// As [`Opened::effort`](super::Opened::effort), for queries that start now; `None` once all data have arrived.
+    /// As [`Opened::effort`](super::Opened::effort), for queries that start now; `None` once all data have
+    /// arrived.
     fn early_effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved>;
 
     /// Returns the progress; `None` if all data were loaded by the opening.
@@ -83,8 +84,8 @@ pub(crate) trait EarlySearch {
 
 /// Searches within a set of vectors that know the set before they read vectors.
 pub(crate) trait FilteredSearch {
-    /// Estimates the demand of a query that skips all vectors except `matches` of them; `None` if this open index
-    /// cannot tell them apart before it reads them.
+    /// Estimates the demand of a query that skips all vectors except `matches` of them; `None` if this open
+    /// index cannot tell them apart before it reads them.
     fn among(&self, params: &SearchParams, matches: u32, machine: &Machine<'_>) -> Option<Demand>;
 }
 
@@ -109,8 +110,8 @@ pub(crate) trait ReadCache {
 
 /// Inserts that are kept beside the index until a compaction.
 pub(crate) trait InsertBuckets {
-    /// Returns the buckets of vectors, which are given as they are stored, one after the other. A search that looks at
-    /// a bucket also looks at the vectors inserted into it.
+    /// Returns the buckets of vectors, which are given as they are stored, one after the other. A search that
+    /// looks at a bucket also looks at the vectors inserted into it.
     fn place(&self, rows: &[u8]) -> Vec<Placed>;
 }
 
@@ -147,7 +148,8 @@ pub(crate) trait StoredForCard {
     /// [`GpuError::Unsuited`].
     fn check_card(&self, manifest: &Manifest) -> Result<(), GpuError>;
 
-    /// Returns the codes that the card holds instead of this process: all of them if it holds the `whole` index.
+    /// Returns the codes that the card holds instead of this process: all of them if it holds the `whole`
+    /// index.
     fn codes_on_card(&self, card: &dyn Card, whole: bool) -> Option<CodesOnCard>;
 }
 
@@ -184,7 +186,8 @@ pub(crate) trait Rebuilds {
 
 /// A stored index that other machines may change in place.
 pub(crate) trait ChangedInPlace {
-    /// Keeps others from changing the index; `None` if it does not change. Its bytes may differ from those of the build.
+    /// Keeps others from changing the index; `None` if it does not change. Its bytes may differ from those of
+    /// the build.
     fn pause(
         &self,
         directory: &dyn Generation,

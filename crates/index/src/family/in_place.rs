@@ -4,8 +4,8 @@ use crate::error::IndexError;
 use bathyal_vectors::VectorFile;
 use std::ops::Range;
 
-/// An index that is changed in place: its memory can be reached by several machines, and each of them may change it
-/// at any time.
+/// An index that is changed in place: its memory can be reached by several machines, and each of them may
+/// change it at any time.
 pub(crate) trait InPlace {
     /// Inserts vectors and returns the range of their ids.
     fn insert(&self, vectors: &VectorFile) -> Result<Range<u32>, IndexError>;

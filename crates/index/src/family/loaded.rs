@@ -58,14 +58,15 @@ pub(crate) trait Searcher: Opened + 'static {
 
 /// A [`Searcher`] without its type: the required part of the contract.
 pub(crate) trait Opened: Send + Sync {
-    /// Returns the cheapest effort on this machine that reaches a recall@k, by the calibration and the demand of
-    /// each measured effort; `None` without a calibration.
+    /// Returns the cheapest effort on this machine that reaches a recall@k, by the calibration and the demand
+    /// of each measured effort; `None` without a calibration.
     fn effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved>;
 
     /// Estimates the demand of a query of this effort.
     fn demand(&self, params: &SearchParams, machine: &Machine<'_>) -> Demand;
 
-    /// Appends up to `wanted` vectors from all over the index to `out`, as f32 (each `dim` values), without a read.
+    /// Appends up to `wanted` vectors from all over the index to `out`, as f32 (each `dim` values), without a
+    /// read.
     fn samples(&self, wanted: usize, out: &mut Vec<f32>);
 
     /// Returns the positions of the vectors on the tier.

@@ -8,66 +8,66 @@ use serde::Serialize;
 
 /// A page cache smaller than this holds nothing long enough to matter.
 const LEAST_CACHE: u64 = 1 << 20;
-/// Share of what is left after codes and centroids that is kept for searches: one part in so many.
+/// One part in this many of the memory left after codes and centroids is reserved for searches.
 const SEARCH_SHARE: u64 = 4;
-/// A query of more effort than is planned for takes so many times as much at most, as a rule.
+/// Factor by which a query of more than the planned effort usually takes more memory, at most.
 const LARGER: u64 = 4;
-/// What the memory of searches is needed for, where that is none of the budget.
+/// Purpose of the memory of searches, for errors if it is not part of the budget.
 pub(crate) const SEARCHING: &str = "a search thread";
 /// Candidate list that a budget plans for; recall 0.95 takes less wherever measured.
 const PLANNED_LIST: usize = 100;
 
-/// Where the file is that searches read, as far as memory is concerned.
+/// Kind of memory that the searched file is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// On a device, from which it may be cached or loaded.
+    /// A device; pages may be cached or loaded.
     File,
-    /// In this process's DRAM.
+    /// This process's DRAM.
     Dram,
-    /// In memory that is not counted: a NUMA node, a mapped file or device.
+    /// Memory that is not counted: a NUMA node, a mapped file or device.
     Elsewhere,
 }
 
-/// From where searches read, as far as memory is concerned.
+/// Facts about the source of reads that the division of memory depends on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Origin<'a> {
     pub(crate) place: Place,
-    /// Whether that is a store of another machine, whose requests are counted.
+    /// True if the source is a store on another machine, whose requests are counted.
     pub(crate) far: bool,
-    /// Whether it is memory of another machine: of which a vector comes sooner than the page that it is on.
+    /// True if the source is memory of another machine, where a single vector arrives sooner than its page.
     pub(crate) lines: bool,
     /// The graphics card that searches.
     pub(crate) card: Option<&'a dyn Card>,
-    /// Whether it has all of the index.
+    /// True if the card holds the whole index.
     pub(crate) whole: bool,
-    /// Bytes for searches that are not of the budget.
+    /// Bytes for searches that are not part of the budget.
     pub(crate) searches: Option<u64>,
 }
 
-/// What an open index of a family needs in memory.
+/// Memory needs of an open index of a family.
 pub(crate) struct Needs {
-    /// What it keeps besides pages and searches, the best way first; ways after it take less.
+    /// Memory besides pages and searches: the best choice first, each later one smaller.
     pub(crate) choices: Vec<MemorySplit>,
-    /// Where codes of the last way can be left on the tier: by how many bytes at a time.
+    /// Unit in bytes in which codes of the last choice can stay on the tier; `None` if they cannot.
     pub(crate) codes_by: Option<u64>,
-    /// Bytes that are kept besides where all pages are in memory.
+    /// Additional bytes if all pages are in memory.
     pub(crate) ids: u64,
-    /// What to do where a budget is too small.
+    /// Advice if the budget is too small.
     pub(crate) advice: &'static str,
 }
 
 /// The codes that a graphics card takes.
 pub(crate) struct CodesOnCard {
-    /// All, or the first of them.
+    /// Bytes of the codes: all, or the first ones.
     pub(crate) bytes: u64,
-    /// By how many bytes at a time.
+    /// Unit in bytes.
     pub(crate) unit: u64,
-    /// Bytes of them that are in memory all the same.
+    /// Bytes of them that are also in memory.
     pub(crate) beside: u64,
 }
 
 impl Needs {
-    /// Counts codes of the best way as a graphics card's, which takes them; shorter ones have no use then.
+    /// Moves the codes of the best choice to the graphics card. Shorter codes have no use then.
     fn leave_codes_to_card(&mut self, taken: &CodesOnCard) {
         self.choices.truncate(1);
         for split in &mut self.choices {
@@ -80,58 +80,60 @@ impl Needs {
     }
 }
 
-/// What an open index keeps in memory, in bytes.
+/// Memory of an open index, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct MemorySplit {
-    /// What was allowed; `None` means no limit.
+    /// The memory allowed; `None` means no limit.
     pub budget: Option<u64>,
     /// The trained codec.
     pub codec: u64,
     /// Centroids of a cluster index or of posting lists, with the graph over these.
     pub centroids: u64,
-    /// Where the records of a packed graph begin, or posting lists lie, with the ids and checksums of what they hold.
+    /// Offsets of the records of a packed graph, or of posting lists with their ids and checksums.
     pub offsets: u64,
     /// Codes in memory.
     pub codes: u64,
-    /// Codes that are in the memory of a graphics card, and not in this process's.
+    /// Codes in the memory of a graphics card instead of this process.
     pub codes_on_card: u64,
     /// Codes that the budget leaves on the tier.
     pub codes_on_tier: u64,
-    /// What the budget leaves out of the codes: those in memory, and those counted as on the tier, are shorter ones.
+    /// Bytes of codes that the budget leaves out, because shorter codes are used.
     pub codes_left_out: u64,
-    /// Pages in this process's DRAM: all of them, or none. Mapped memory that is something else (a NUMA node, a file, a
-    /// device) is not counted.
+    /// Pages in this process's DRAM: all of them, or none. Mapped memory that is something else (a NUMA node,
+    /// a file, a device) is not counted.
     pub pages: u64,
-    /// Which vector lies where, of a cluster index whose pages are all in DRAM, or that is read from the memory of another machine:
-    /// there with their checksums.
+    /// Ids by place, for a cluster index whose pages are all in DRAM, or that is read from the memory of
+    /// another machine; in the latter case with checksums.
     pub ids: u64,
     /// The cache of pages.
     pub cache: u64,
-    /// Copies on further NUMA nodes of all of the above but the cache.
+    /// Copies of all of the above except the cache, on further NUMA nodes.
     pub copies: u64,
-    /// What is kept for vectors that were inserted and will be, of a family whose indexes change; 0 without a limit.
+    /// Memory for inserted vectors, present and future, of a family whose indexes change; 0 without a limit.
     pub changes: u64,
-    /// Set aside for the codes, and what else there is twice then, of a processor that goes on where a graphics card is lost.
+    /// Reserved for the data that the processor loads if the graphics card is lost.
     pub standby: u64,
-    /// What is left for the buffers and the state of searches; 0 without a limit, where searches take what they need.
+    /// Memory for the buffers and the state of searches; 0 without a limit, since searches then take what
+    /// they need.
     pub searches: u64,
 }
 
 impl MemorySplit {
-    /// Bytes that are taken from the moment the index is open.
+    /// Returns the bytes that the open index takes before any search.
     pub fn fixed(&self) -> u64 {
         let one = self.codec + self.centroids + self.offsets + self.codes + self.pages + self.ids;
         one + self.copies + self.cache + self.changes + self.standby
     }
 
-    /// Bytes that the index takes in memory besides, where it is opened once more and without its card.
+    /// Returns the additional bytes of a second opening without the card.
     pub(crate) fn standby_bytes(manifest: &Manifest, stored: &dyn Stored, place: Place) -> u64 {
         let needs = stored.needs(manifest, place);
         let best = needs.choices.first().map_or(0, MemorySplit::fixed);
         best + needs.ids.max(stored.places_bytes())
     }
 
-    /// Divides `budget`: first what a search cannot do without, then codes, then pages, which come `from` there.
+    /// Divides `budget`: first the memory that searches require, then codes, then pages, which are read
+    /// `from` there.
     ///
     /// # Errors
     /// [`IndexError::Memory`] with the smallest budget that will do.
@@ -179,7 +181,7 @@ impl MemorySplit {
         let last = choices.len() - 1;
         let spared = |at: usize| if at == last && codes_by.is_some() { choices[at].codes } else { 0 };
         let needed = |at: usize| choices[at].fixed() - spared(at) + one;
-        // A query may want more than is planned for, which the codes that fit must not take.
+        // Leave memory for a query of more than the planned effort; codes must not take it.
         let larger = if codes_by.is_some() { LARGER * query } else { 0 };
         let fits = |at: &usize| needed(*at) + if *at < last { larger } else { 0 } <= budget;
         let Some(at) = (0..choices.len()).find(fits) else {
@@ -202,20 +204,21 @@ impl MemorySplit {
             left -= resident;
         }
         let more = place == Place::File && split.codes_on_tier == 0;
-        // What is read alone was measured with the best codes.
+        // Reads of single vectors were measured with the best codes.
         let places = if at == 0 { places } else { 0 };
         split.spend(left, frames, query, more.then_some((bytes, ids, places)));
         Ok(split)
     }
 
-    /// The same with `bytes` for searches besides the budget, which others share.
+    /// Returns this split with `bytes` for searches that are shared with other indexes and outside the
+    /// budget.
     pub(crate) fn sharing(self, bytes: u64) -> MemorySplit {
         MemorySplit { budget: Some(self.fixed() + bytes), searches: bytes, ..self }
     }
 
-    /// Divides what is `left` among searches, of which one takes `frames` bytes of buffers and `query` of its own, and
-    /// pages, if more of these in memory help: their bytes, what is kept with all of them, and what is kept where they are left
-    /// but for single vectors.
+    /// Divides the bytes `left` among searches and pages. One search takes `frames` bytes of buffers and
+    /// `query` bytes of its own. `pages` has the bytes of all pages, the bytes kept with them, and the bytes
+    /// kept if only single vectors are read; `None` if pages in memory do not help.
     fn spend(&mut self, mut left: u64, frames: u64, query: u64, pages: Option<(u64, u64, u64)>) {
         let one = frames + query;
         let (cores, spare) = (cores(), spare(left, frames, query));
@@ -225,12 +228,12 @@ impl MemorySplit {
         self.searches = one + searches;
         left -= searches;
         if let Some((pages, ids, places)) = pages {
-            // What a cache was promised is free where everything is in memory.
+            // If everything is in memory, no cache is needed and its bytes are free.
             if left + self.cache >= pages + ids {
                 left = left + std::mem::take(&mut self.cache) - pages - ids;
                 (self.pages, self.ids) = (pages, ids);
             } else if places > 0 && left >= places {
-                // A cache of pages would have to be read by pages.
+                // With this table single vectors are read; a page cache would require reads of whole pages.
                 (left, self.ids) = (left - places, places);
             } else if left >= LEAST_CACHE {
                 self.cache += left;
@@ -245,8 +248,8 @@ fn cores() -> u64 {
     std::thread::available_parallelism().map_or(1, |n| n.get()) as u64
 }
 
-/// What searches are given of what is `left`: more queries at once gain more than a few codes or a small cache, up to what all
-/// cores can use.
+/// Returns the part of the bytes `left` for searches. More queries at once gain more than a few codes or a
+/// small cache, up to the number that all cores can use.
 fn spare(left: u64, frames: u64, query: u64) -> u64 {
     (cores() * (frames + 16 * query)).min(left / SEARCH_SHARE)
 }

@@ -1,9 +1,10 @@
-//! The boundary: what a family of indexes has to bring.
+//! The contract between the families of indexes and everything above them.
 //!
-//! A family is a folder of `families/` and a line in its registry, a [`Family`]. What a build is told is a struct of its
-//! own, which is its builder as well (`Builder`); what an index says of itself is a
-//! `Stored`; what stays in memory of an open one is a `Searcher`. Everything above (the open index, the command, Python)
-//! knows these and no family.
+//! A family is a folder in `families/` and a line in the registry there, a [`Family`]. The options of a build
+//! are a struct that is also the family's builder (`Builder`). A `Stored` describes an index before it is
+//! opened, and a `Searcher` is the part of an open index that stays in memory. Both have a small required
+//! part; the rest are [`capabilities`] that a family may return. The open index, the command and Python use
+//! these traits and name no family.
 
 pub(crate) mod answers;
 pub(crate) mod capabilities;
@@ -34,28 +35,28 @@ use bathyal_vectors::progress::Progress;
 use std::fmt;
 use std::sync::Arc;
 
-/// What is told of vectors: the id, and the vector as it is stored.
+/// Receives each vector: its id, and its stored bytes.
 pub(crate) type EachVector<'a> = dyn FnMut(u32, &[u8]) -> Result<(), IndexError> + 'a;
 
 /// A family of indexes.
 pub struct Family {
-    /// Its name: in manifests, on the command line, in Python, as a folder.
+    /// Its name, in manifests, on the command line, in Python and of its folder.
     pub name: &'static str,
-    /// What it is and what it is good for, in a line.
+    /// One line about its structure and its use.
     pub about: &'static str,
-    /// What a build may be told.
+    /// The options of a build.
     pub options: &'static [OptionDoc],
-    /// What its searches count besides what those of every family do: up to
-    /// [`MOST_OWN_COUNTERS`](crate::MOST_OWN_COUNTERS), in the order of the slots that they are counted in.
+    /// Counters of its searches beside those of every family: up to
+    /// [`MOST_OWN_COUNTERS`](crate::MOST_OWN_COUNTERS), in the order of their slots.
     pub counters: &'static [Counter],
-    /// The files that its searches may read from a tier: what a striped index has on several disks.
+    /// The files that its searches may read from a tier. A striped index has them on several disks.
     pub(crate) striped: &'static [&'static str],
-    /// Reads options that were given by name, all of which are among `options`.
+    /// Parses options by name. All names are among `options`.
     pub(crate) parse: fn(&GivenOptions) -> Result<FamilyOptions, IndexError>,
-    /// Reads and checks what a manifest says of an index of this family.
+    /// Reads and checks the section of a manifest for an index of this family.
     ///
     /// # Errors
-    /// A sentence.
+    /// A sentence that says what is wrong.
     pub(crate) read: fn(&Manifest) -> Result<Box<dyn Stored>, String>,
 }
 
@@ -65,7 +66,7 @@ impl fmt::Debug for Family {
     }
 }
 
-/// An effort that a search can be told, by name. A family knows some of them and refuses the others.
+/// A parameter of a search's effort. A family supports some of them; a search refuses the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Knob {
     SearchList,
@@ -94,77 +95,78 @@ impl Knob {
 /// The read buffers of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Buffers {
-    /// How many there are.
+    /// Number of buffers.
     pub(crate) frames: u32,
-    /// Bytes of each: of the largest read, with what alignment adds.
+    /// Bytes of each buffer: the largest read, with its alignment.
     pub(crate) frame_bytes: usize,
-    /// The same where codes are read, too.
+    /// As `frame_bytes`, for searches that also read codes.
     pub(crate) frame_bytes_with_codes: usize,
 }
 
 impl Buffers {
-    /// Bytes of all buffers of a thread, and of what is on its way into them from a store that is elsewhere: an answer is in memory
-    /// before its reads have it. What comes between these, and connections, are not counted ([`Index::connection_bytes`]).
+    /// Returns the bytes of all buffers of a thread. For a store that is `elsewhere` they count twice, since
+    /// a response is in memory before it is copied into the buffers. The gaps between joined reads, and
+    /// connections, are not counted here ([`Index::connection_bytes`]).
     ///
     /// [`Index::connection_bytes`]: crate::Index::connection_bytes
     pub(crate) fn thread_bytes(&self, codes_on_tier: bool, elsewhere: bool) -> u64 {
         Buffers::held_bytes(u64::from(self.frames) * self.bytes(codes_on_tier) as u64, elsewhere)
     }
 
-    /// The same of buffers of so many bytes together.
+    /// As [`Buffers::thread_bytes`], for `buffers` bytes in total.
     pub(crate) fn held_bytes(buffers: u64, elsewhere: bool) -> u64 {
         if elsewhere { 2 * buffers } else { buffers }
     }
 
-    /// Bytes of a buffer, of a search that reads codes or of one that has them in memory.
+    /// Returns the bytes of a buffer, for searches that read codes from the tier or have them in memory.
     pub(crate) fn bytes(&self, codes_on_tier: bool) -> usize {
         if codes_on_tier { self.frame_bytes_with_codes } else { self.frame_bytes }
     }
 }
 
-/// The graphics card that searches, and how queries meet there.
+/// The graphics card that searches, and how it batches queries.
 #[derive(Clone, Copy)]
 pub(crate) struct CardChoice<'a> {
     pub(crate) card: &'a dyn Card,
-    /// Queries that a launch waits for.
+    /// Number of queries that a launch waits for.
     pub(crate) mini_batch: Option<u32>,
-    /// Whether vectors and links are to be there as well.
+    /// True if vectors and links are on the card as well.
     pub(crate) resident: bool,
 }
 
-/// What opening an index has to work with.
+/// The inputs of opening an index.
 pub(crate) struct Loading<'a> {
     pub(crate) directory: &'a dyn Generation,
     pub(crate) manifest: &'a Manifest,
     pub(crate) split: &'a MemorySplit,
     pub(crate) buffers: Buffers,
-    /// Buffers of a thread: more than those where the tier is far away.
+    /// Number of buffers of a thread; more than in `buffers` for a distant tier.
     pub(crate) frames: u32,
-    /// What will be read, as a search will see it.
+    /// Profile of the tier that searches read.
     pub(crate) profile: &'a TierProfile,
-    /// The file that searches read, where all of it was loaded into this process's DRAM and its checksum found right.
+    /// The whole searched file, if it was loaded into this process's DRAM. Its checksum has been checked.
     pub(crate) pages: Option<&'a [u8]>,
-    /// Whether the file that searches read was checked as a whole when it was loaded.
+    /// True if the whole searched file was checked when it was loaded.
     pub(crate) checked: bool,
-    /// Whether codes may come while searches run, which then read from the tier what is not there yet.
+    /// True if codes may arrive while searches run. Searches then read missing codes from the tier.
     pub(crate) arriving: bool,
-    /// Whether others may change what is read.
+    /// True if other processes may change the searched file.
     pub(crate) shared: bool,
-    /// The graphics card that searches.
+    /// The graphics card that searches, if any.
     pub(crate) card: Option<CardChoice<'a>>,
 }
 
-/// What a verification has to work with.
+/// The inputs of a verification.
 pub(crate) struct Verifying<'a> {
     pub(crate) directory: &'a dyn Generation,
-    /// The file that searches read; its length is right.
+    /// The searched file. Its length has been checked.
     pub(crate) object: &'a dyn Object,
     pub(crate) manifest: &'a Manifest,
     pub(crate) progress: &'a dyn Progress,
 }
 
-/// An index as its manifest describes it: checked, with nothing loaded. These methods are required of every family;
-/// [`Stored::capabilities`] returns what a family offers beyond them.
+/// An index as its manifest describes it: checked, with nothing loaded. These methods are required of every
+/// family; [`Stored::capabilities`] returns what a family offers beyond them.
 pub(crate) trait Stored: Send + Sync {
     /// Returns the optional capabilities of this index.
     fn capabilities(&self) -> StoredCapabilities<'_>;
@@ -178,8 +180,8 @@ pub(crate) trait Stored: Send + Sync {
     /// Returns the memory that the open index needs if pages are read from `place`.
     fn needs(&self, manifest: &Manifest, place: Place) -> Needs;
 
-    /// Returns the file that follows the searched file on a tier that also has the codes; `None` if codes must be in
-    /// memory.
+    /// Returns the file that follows the searched file on a tier that also has the codes; `None` if codes
+    /// must be in memory.
     fn codes_file(&self) -> Option<&FileEntry>;
 
     /// Estimates the peak bytes of a query with a candidate list of `search_list`.
@@ -200,8 +202,8 @@ pub(crate) trait Stored: Send + Sync {
     /// Loads the data that stay in memory, and checks them.
     fn open(&self, loading: &Loading<'_>) -> Result<Arc<dyn Opened>, IndexError>;
 
-    /// Checks every byte of the searched file, and that the files agree; adds damage to the report. The checksums of
-    /// the other files have been checked before.
+    /// Checks every byte of the searched file, and that the files agree; adds damage to the report. The
+    /// checksums of the other files have been checked before.
     fn verify(&self, verifying: &Verifying<'_>, report: &mut VerifyReport) -> Result<(), IndexError>;
 
     /// Describes the index.
@@ -226,12 +228,14 @@ impl dyn Stored + '_ {
         files.unwrap_or_else(|| self.codes_file().into_iter().collect())
     }
 
-    /// Returns true if searches cache their own reads within the page cache's budget. No page cache is created then.
+    /// Returns true if searches cache their own reads within the page cache's budget. No page cache is
+    /// created then.
     pub(crate) fn keeps(&self) -> bool {
         self.capabilities().read_cache.is_some()
     }
 
-    /// Returns the number of queries that a thread runs at once, if the family determines it and not the device.
+    /// Returns the number of queries that a thread runs at once, if the family determines it and not the
+    /// device.
     pub(crate) fn together(&self) -> Option<usize> {
         Some(self.capabilities().read_cache?.together())
     }
@@ -260,13 +264,14 @@ impl dyn Stored + '_ {
         self.capabilities().single_vectors.map_or(0, |vectors| vectors.places_bytes())
     }
 
-    /// Returns the number of buckets that an inserted vector goes into; `None` if indexes of the family do not change.
+    /// Returns the number of buckets that an inserted vector goes into; `None` if indexes of the family do
+    /// not change.
     pub(crate) fn buckets(&self) -> Option<usize> {
         Some(self.capabilities().changes?.buckets())
     }
 
-    /// Returns the options of the build of the same index over other vectors; `None` if indexes of the family do not
-    /// change.
+    /// Returns the options of the build of the same index over other vectors; `None` if indexes of the family
+    /// do not change.
     pub(crate) fn rebuilding(&self) -> Option<FamilyOptions> {
         Some(self.capabilities().changes?.rebuilding())
     }
@@ -294,8 +299,8 @@ impl dyn Stored + '_ {
         self.capabilities().in_place.map_or(Ok(None), |in_place| in_place.pause(directory, manifest))
     }
 
-    /// Returns the positions of the vectors in the searched file, without the data that only searches need; `None` for
-    /// a family whose positions follow from data in memory.
+    /// Returns the positions of the vectors in the searched file, without the data that only searches need;
+    /// `None` for a family whose positions follow from data in memory.
     pub(crate) fn rows_alone(
         &self,
         directory: &dyn Generation,

@@ -1,5 +1,5 @@
-//! Vectors on pages ([`GroupLayout`]), as several families have them: what a search reads of its candidates, and what a
-//! verification looks at.
+//! Vectors on pages ([`GroupLayout`]), which several families use: reads of a search's candidates, and the
+//! checks of a verification.
 
 use super::{EachVector, VerifyReport, Verifying};
 use crate::allocate::try_zeros;
@@ -18,44 +18,46 @@ use bathyal_kernels::{Element, Neighbor, first_non_finite};
 use bathyal_store::Object;
 use bathyal_tier::{Cx, Span, TierProfile};
 
-/// Pages of one submission: more than recall 0.95 takes anywhere measured, few enough that the buffers of 16
-/// interleaved queries stay small.
+/// Most pages of one submission: more than recall 0.95 takes in any measurement, few enough that the buffers
+/// of 16 interleaved queries stay small.
 pub(crate) const PAGES_AT_ONCE: usize = 64;
-/// The same of a tier that is far away, where each submission more is a wait more; if a thread has so many buffers.
+/// As [`PAGES_AT_ONCE`], for a distant tier, where each submission is one more wait; limited by the thread's
+/// buffers.
 const FAR_PAGES_AT_ONCE: usize = 1024;
-/// Vectors of one submission where they are read alone: as many as the queue of a tier in memory takes at once.
+/// Most single vectors of one submission: as many as the queue of a tier in memory takes at once.
 const VECTORS_AT_ONCE: usize = 128;
 
-/// What a tier may move in vain for a vector that is read alone, in parts of a page: where it moves whole pages, what else
-/// is on them comes for nothing.
+/// A tier may move up to one page divided by this number in excess of a single vector; beyond that, whole
+/// pages are read, since the other vectors on them cost nothing more.
 const PAGE_IN_VAIN: f64 = 8.0;
-/// Share of the candidates whose page no better candidate has brought, about: near vectors share pages.
+/// Approximate share of candidates whose page was not read for a better candidate. Near vectors share pages.
 pub(crate) const OWN_PAGES: f64 = 0.8;
 
-/// Bytes of pages that are read at once, one after the other.
+/// Bytes of consecutive pages in one read of a verification.
 const READ_BYTES: usize = 1 << 20;
 
 /// How candidates are read.
 pub(crate) enum Reading {
-    /// With all that is on their pages.
+    /// With their whole pages.
     Pages,
-    /// Alone: where a read is a few loads, those of a whole page cost more than a longer list does. The ids by place.
+    /// Alone, with the ids by place. If a read is a few loads, reading a whole page costs more than a longer
+    /// list.
     Alone(Vec<u32>),
-    /// Alone, and checked: where pages were not looked at before.
+    /// Alone, with a check of each vector, for pages that have not been checked.
     Checked(Places),
 }
 
 /// The pages of an open index.
 pub(crate) struct Pages {
     pub(crate) layout: GroupLayout,
-    /// Whether a page is checked when it arrives; in memory it was checked when it was loaded.
+    /// True if a page is checked when it arrives. Pages in memory were checked when they were loaded.
     pub(crate) check: bool,
     pub(crate) reading: Reading,
-    /// Pages of one submission at most.
+    /// Most pages of one submission.
     pub(crate) at_once: usize,
 }
 
-/// What a query keeps of its reads of pages.
+/// The state of a query's reads of pages.
 pub(crate) struct PageReads {
     pages: Vec<u32>,
     listed: VisitedSet,
@@ -71,19 +73,19 @@ impl Default for PageReads {
 }
 
 impl PageReads {
-    /// Forgets the pages of the query before.
+    /// Clears the state of the previous query.
     pub(crate) fn begin(&mut self) {
         self.listed.clear();
     }
 }
 
 impl Pages {
-    /// Whether candidates are read alone, without what else is on their pages.
+    /// Returns true if candidates are read without the other vectors on their pages.
     pub(crate) fn lone(&self) -> bool {
         !matches!(self.reading, Reading::Pages)
     }
 
-    /// All places and the ids of the vectors there, if that is in memory.
+    /// Returns all places with the ids of their vectors, if they are in memory.
     pub(crate) fn places(&self) -> Option<Box<dyn Iterator<Item = (u32, u32)> + '_>> {
         match &self.reading {
             Reading::Pages => None,
@@ -94,8 +96,9 @@ impl Pages {
         }
     }
 
-    /// Reads candidates with their pages where `profile` says that vectors alone cost as much: a disk moves what else is on a page
-    /// for nothing; and as many at once as `frames` buffers of a thread allow where that saves long waits.
+    /// Adapts to the tier. Candidates are read with their pages if single vectors cost as much by `profile`:
+    /// a disk moves the rest of a page for nothing. On a distant tier, one submission has as many pages as a
+    /// thread's `frames` buffers allow.
     pub(crate) fn suit(&mut self, profile: &TierProfile, frames: u32) {
         let (page, vector) = (self.layout.page_bytes() as f64, self.layout.vector_bytes() as u32);
         let moved = moved_bytes(f64::from(vector), vector, profile.granularity);
@@ -114,8 +117,8 @@ impl Pages {
         }
     }
 
-    /// Reads `candidates` (their places, the best first) and compares them, and whatever comes with them, exactly. No page
-    /// is read twice for a query.
+    /// Reads `candidates` (places, the best first) and computes exact distances of all vectors that arrive.
+    /// No page is read twice for a query.
     pub(crate) async fn compare(
         &self,
         cx: &Cx,
@@ -127,7 +130,7 @@ impl Pages {
         match &self.reading {
             Reading::Pages => self.compare_pages(cx, set, candidates, query, reads).await,
             Reading::Alone(ids) => {
-                // Every place of a candidate holds a vector: it was looked at when the pages were loaded.
+                // Every place of a candidate holds a vector: loading has checked the pages.
                 let whose = |place: u32, _: &[u8]| Ok(ids.get(place as usize).copied().unwrap_or(NO_ID));
                 self.compare_alone(cx, set, whose, candidates, query, reads).await
             }
@@ -191,7 +194,7 @@ impl Pages {
         Ok(())
     }
 
-    /// Compares all vectors of a page that has arrived.
+    /// Computes the distances of all vectors of a page that has arrived.
     #[inline]
     pub(crate) fn score(
         &self,
@@ -215,8 +218,8 @@ impl Pages {
         Ok(())
     }
 
-    /// Checks pages that were loaded into memory, since searches will not check them, and notes whose vectors they hold.
-    /// `count` is the number of vectors of each group, for which its first places are.
+    /// Checks pages that were loaded into memory, since searches do not check them, and collects the ids of
+    /// their vectors. `count` returns the number of vectors of each group, which take its first places.
     pub(crate) fn check_loaded(
         &mut self,
         set: &VectorSet,
@@ -234,7 +237,7 @@ impl Pages {
             for slot in 0..layout.page_vectors() {
                 let id = layout.id(page, slot);
                 let (group, rank) = layout.group_rank(ids.len() as u32);
-                // Places of no vector are at the end of a group, and are never asked for.
+                // Empty places are at the end of a group, and no search reads them.
                 if (rank < count(group)) != id.is_some_and(|id| id < set.ids_end) {
                     return Err(damaged(format!("place {slot} does not hold what the index says")));
                 }
@@ -246,8 +249,9 @@ impl Pages {
     }
 }
 
-/// Checks every page of `groups` groups in `file`: its checksum, that each vector is there once, and what `others`, which is told of
-/// each page by its number, find wrong with it. Returns the vectors of each group.
+/// Checks every page of `groups` groups in `file`: its checksum, that each vector occurs once, and the check
+/// `others`, which receives the number and the bytes of each page. Returns the number of vectors of each
+/// group.
 pub(crate) fn walk(
     verifying: &Verifying<'_>,
     file: &FileEntry,
@@ -274,7 +278,7 @@ pub(crate) fn walk(
     Ok(walk.held)
 }
 
-/// Tells `each` of all vectors (id, as it is stored) of the pages, in their order.
+/// Calls `each` with all vectors (id, stored bytes) of the pages, in their order.
 pub(crate) fn read_vectors(
     object: &dyn Object,
     layout: &GroupLayout,
@@ -299,7 +303,7 @@ pub(crate) fn read_vectors(
     Ok(())
 }
 
-/// What a verification has seen of the pages so far.
+/// The state of a verification of pages.
 pub(crate) struct PageWalk<'a> {
     layout: &'a GroupLayout,
     element: Element,
@@ -307,12 +311,12 @@ pub(crate) struct PageWalk<'a> {
     ids_end: u64,
     pages: u64,
     seen: Marks,
-    /// The vectors of each group.
+    /// Number of vectors of each group.
     held: Vec<u32>,
 }
 
 impl<'a> PageWalk<'a> {
-    /// Nothing yet, of `groups` groups, whose ids are below `ids_end`.
+    /// Starts the verification of `groups` groups with ids below `ids_end`.
     pub(crate) fn new(
         verifying: &Verifying<'_>,
         layout: &'a GroupLayout,
@@ -332,7 +336,7 @@ impl<'a> PageWalk<'a> {
         })
     }
 
-    /// Looks at page `number`, or at what lies behind the last.
+    /// Checks page `number`, or bytes behind the last page.
     pub(crate) fn page(&mut self, number: u64, page: &[u8], report: &mut VerifyReport) {
         let layout = self.layout;
         if number >= self.pages {
@@ -362,7 +366,7 @@ impl<'a> PageWalk<'a> {
         }
     }
 
-    /// Once there is no more.
+    /// Checks the totals after the last page.
     pub(crate) fn end(&self, report: &mut VerifyReport) {
         if report.vectors != self.vectors {
             report.fault(format!("the pages hold {} vectors of {}", report.vectors, self.vectors));

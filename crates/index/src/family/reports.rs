@@ -1,39 +1,39 @@
-//! What `verify` and `inspect` report, whatever the family.
+//! The reports of `verify` and `inspect` for all families.
 
 use serde::Serialize;
 use serde_json::Value;
 
-/// Faults that are listed one by one; a ruined file has millions.
+/// Most faults that are listed; a ruined file has millions.
 const LISTED_FAULTS: usize = 20;
 /// Bars of a histogram.
 const HISTOGRAM_BARS: usize = 16;
 
-/// What a verification found.
+/// The result of a verification.
 #[derive(Debug, Clone, Serialize)]
 pub struct VerifyReport {
-    /// Whether nothing is wrong.
+    /// True if there is no fault.
     pub sound: bool,
-    /// Vectors walked, with those that were inserted since the build, without those that were deleted.
+    /// Vectors checked: with those inserted since the build, without deleted ones.
     pub vectors: u64,
-    /// Links walked.
+    /// Links checked.
     pub links: u64,
     /// Bytes read.
     pub bytes: u64,
-    /// Vectors, or pages where these link as a whole, that no other one links to (besides the entry point): searches
-    /// cannot find them.
+    /// Vectors (or pages, if pages have the links) that no other one links to, except the entry point.
+    /// Searches cannot find them.
     pub unlinked: u64,
     /// Number of faults.
     pub fault_count: u64,
-    /// The first faults, in words.
+    /// The first faults, as sentences.
     pub faults: Vec<String>,
-    /// The address of its keys in a bucket, where an earlier version has encoded them: see
-    /// [`encoded_keys`](crate::encoded_keys). No fault.
+    /// Address of the index's keys in a bucket, if an earlier version has encoded them
+    /// ([`encoded_keys`](crate::encoded_keys)). This is not a fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encoded_keys: Option<String>,
 }
 
 impl VerifyReport {
-    /// A report of nothing yet.
+    /// Returns a report without faults.
     pub(crate) fn empty() -> VerifyReport {
         VerifyReport {
             sound: true,
@@ -47,7 +47,7 @@ impl VerifyReport {
         }
     }
 
-    /// A fault that is listed before all others, however many these are.
+    /// Adds a fault at the head of the list.
     pub(crate) fn first_fault(&mut self, what: String) {
         self.sound = false;
         self.fault_count += 1;
@@ -55,6 +55,7 @@ impl VerifyReport {
         self.faults.truncate(LISTED_FAULTS);
     }
 
+    /// Adds a fault.
     pub(crate) fn fault(&mut self, what: String) {
         self.sound = false;
         self.fault_count += 1;
@@ -64,7 +65,7 @@ impl VerifyReport {
     }
 }
 
-/// One bar of a histogram.
+/// A bar of a histogram.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct HistogramBar {
     /// Smallest degree, or length of a list, counted here.
@@ -75,7 +76,7 @@ pub struct HistogramBar {
     pub count: u64,
 }
 
-/// The bars of `counts`, by the number counted.
+/// Returns the bars of `counts`, whose indexes are degrees or lengths.
 pub(crate) fn bars(counts: &[u64]) -> Vec<HistogramBar> {
     let width = counts.len().div_ceil(HISTOGRAM_BARS).max(1);
     let bars = counts.chunks(width).enumerate();
@@ -87,7 +88,7 @@ pub(crate) fn bars(counts: &[u64]) -> Vec<HistogramBar> {
     .collect()
 }
 
-/// Something that only a family has to say of an index: for programs by name and value, for people as a line.
+/// A property that only one family has, by name and value, for programs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fact {
     /// Its key in JSON.
@@ -98,30 +99,30 @@ pub struct Fact {
 
 impl Fact {
     pub(crate) fn new(name: &'static str, value: impl Serialize) -> Fact {
-        // What cannot be written as JSON (no number is infinite here) would be a defect that a test sees.
+        // No value here fails to convert to JSON (no number is infinite).
         Fact { name, value: serde_json::to_value(value).unwrap_or(Value::Null) }
     }
 }
 
-/// What an index is made of, as its family says it.
+/// Description of an index by its family.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Description {
-    /// What it is, in some words: "padded graph".
+    /// Kind of index, for people: "padded graph".
     pub kind: String,
-    /// With what options it was built, in some words.
+    /// Options of the build, for people.
     pub built_with: String,
-    /// Bytes of one read; of packed records the mean.
+    /// Bytes of one read; the mean for packed records.
     pub read_bytes: usize,
-    /// Records in one page; 0 when a record takes several, and where there are no pages.
+    /// Records in one page; 0 if a record takes several pages, or if there are no pages.
     pub records_per_page: usize,
-    /// Share of the file that searches read which carries nothing.
+    /// Share of the searched file that is padding.
     pub padding_share: f64,
-    /// What only this family has, for programs.
+    /// Properties of this family alone, for programs.
     pub facts: Vec<Fact>,
-    /// The same for people: a label of up to 13 characters and what it says.
+    /// Properties of this family alone, for people: a label of up to 13 characters and a text.
     pub lines: Vec<(&'static str, String)>,
-    /// How many nodes have how many links, or lists how many vectors.
+    /// Number of nodes by number of links, or of lists by number of vectors.
     pub histogram: Vec<HistogramBar>,
-    /// What was measured, for people: the ends of each curve.
+    /// Ends of each calibration curve, for people.
     pub calibration: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! The vectors of an open index as whoever wants them back finds them: unit by unit of the file that searches read.
+//! Reads the vectors of an index back, unit by unit of the searched file.
 
 use super::EachVector;
 use crate::error::IndexError;
@@ -6,36 +6,38 @@ use crate::format::groups::GroupLayout;
 use crate::query::set::VectorSet;
 use bathyal_tier::Span;
 
-/// Where the vectors of an index lie. A unit is what one read brings: a page, a record, a list, a partition.
+/// The positions of the vectors of an index. A unit is read by one read: a page, a record, a list, a
+/// partition.
 pub(crate) trait Rows {
-    /// The vectors, and the file that they are in.
+    /// Returns the set of vectors with its file.
     fn set(&self) -> &VectorSet;
 
-    /// Number of units.
+    /// Returns the number of units.
     fn units(&self) -> u32;
 
-    /// The unit of the vector that was built at `place`, where arithmetic says it. A family knows it of all places or of none.
+    /// Computes the unit of the vector at `place`; `None` for all places if the family cannot compute it.
     fn unit_of(&self, _place: u32) -> Option<u32> {
         None
     }
 
-    /// The place of the first vector that a unit tells of, where vectors are told in the order of their places and these are not
-    /// their ids; `None` of other families.
+    /// Returns the place of the first vector of a unit, if units yield vectors in the order of their places
+    /// and places are not ids; `None` for other families.
     fn first_place(&self, _unit: u32) -> Option<u32> {
         None
     }
 
-    /// What is read of a unit.
+    /// Returns the span of a unit.
     fn span(&self, unit: u32) -> Span;
 
-    /// Tells `each` of the vectors (id, as it is stored) of a unit that has arrived. One that is in several units is told of more
-    /// than once.
+    /// Calls `each` with the vectors (id, stored bytes) of a unit that has been read. A vector in several
+    /// units is passed more than once.
     ///
     /// # Errors
-    /// Damage, and what `each` returns.
+    /// Damage, and the error of `each`.
     fn read(&self, unit: u32, bytes: &[u8], each: &mut EachVector<'_>) -> Result<(), IndexError>;
 
-    /// Reads a unit that others may change or move meanwhile; `None` of families whose units stay as they are.
+    /// Starts the read of a unit that others may change or move; `None` for families whose units do not
+    /// change.
     fn moving(&self, _unit: u32) -> Option<Box<dyn Moving + '_>> {
         None
     }
@@ -43,10 +45,11 @@ pub(crate) trait Rows {
 
 /// A unit that others may move while it is read.
 pub(crate) trait Moving {
-    /// What to read next.
+    /// Returns the next span to read.
     fn span(&self) -> Span;
 
-    /// Takes what was read; tells `each` of the vectors and returns true when it is all there.
+    /// Takes the bytes of the last span. Once the unit is complete, calls `each` with its vectors and returns
+    /// true.
     ///
     /// # Errors
     /// As [`Rows::read`].
@@ -83,12 +86,12 @@ impl<R: Rows + ?Sized> Rows for &R {
     }
 }
 
-/// Pages of vectors, of the families that have such.
+/// Pages of vectors of an open index.
 pub(crate) struct PageRows<'a> {
     pub(crate) layout: &'a GroupLayout,
     pub(crate) set: &'a VectorSet,
     pub(crate) pages: u32,
-    /// Whether places follow the order of the data.
+    /// True if places follow the order of the data.
     pub(crate) ordered: bool,
 }
 
@@ -125,7 +128,7 @@ impl Rows for PageRows<'_> {
     }
 }
 
-/// The same without an open index.
+/// Pages of vectors without an open index.
 pub(crate) struct PagesAlone {
     pub(crate) layout: GroupLayout,
     pub(crate) set: VectorSet,

@@ -1,11 +1,11 @@
 //! Searches restricted to a row set: the filter of a query, and the rule by which it stops.
 //!
-//! Calibration determines how many candidates and groups a query needs among all vectors. RowFilter the rows of a
-//! set, a query needs as many if these rows are distributed around it as all vectors are. If they are far
-//! from the query, they are about equally far, and codes and centroids distinguish them less well. So a query
-//! continues until the candidates that it compared last have changed next to nothing: until the second half
-//! of all compared candidates contains no more of its answers than the recall allows to miss. The first half
-//! has at least as many candidates as answers, since answers have to come from it.
+//! Calibration determines how many candidates and groups a query needs among all vectors. RowFilter the rows
+//! of a set, a query needs as many if these rows are distributed around it as all vectors are. If they are
+//! far from the query, they are about equally far, and codes and centroids distinguish them less well. So a
+//! query continues until the candidates that it compared last have changed next to nothing: until the second
+//! half of all compared candidates contains no more of its answers than the recall allows to miss. The first
+//! half has at least as many candidates as answers, since answers have to come from it.
 
 use super::row_set::RowSet;
 use bathyal_kernels::quantize::{CodeQuery, Codec};
