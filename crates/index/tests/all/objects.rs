@@ -60,8 +60,8 @@ impl Place {
     }
 }
 
-/// 40,000 vectors in groups, whose index the tests share. Codes of several pieces' worth would be larger, so they
-/// come in one.
+/// 40,000 vectors in groups, whose index the tests share. Codes of several pieces' worth would be larger, so
+/// they come in one.
 fn built() -> (PathBuf, VectorFile) {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let path = BUILT.get_or_init(|| {

@@ -141,7 +141,7 @@ impl Kind {
         }
     }
 
-    /// Rows and dimensions of a set that the least memory divides: its vectors take more than any other stage.
+    /// Rows and dimensions of a set that the least memory divides: its vectors take more than other stages.
     fn large_shape(&self) -> (usize, usize) {
         match self.structure {
             Structure::Groups => of_whole((140_000, 32), (80_000, 8)),

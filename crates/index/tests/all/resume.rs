@@ -63,8 +63,8 @@ impl Progress for Noted {
     }
 }
 
-/// Rows and dimensions of a set that the least memory divides: its vectors take more than any other stage. That
-/// is a sample of 65,536 vectors for groups, and the calibration or the codes for lists of short vectors.
+/// Rows and dimensions of a set that the least memory divides: its vectors take more than other stages. The
+/// largest of these is a sample of 65,536 vectors for groups, and the calibration or the codes for lists.
 fn shape_of(kind: &str) -> (u32, u32) {
     match form_of(kind) {
         (CLUSTER, None) => (of_whole(160_000, 90_000), 8),

@@ -24,8 +24,8 @@ pub fn of_whole<T>(all: T, share: T) -> T {
 /// Queries of a calibration that is quick.
 const FEW_QUERIES: usize = 100;
 
-/// The defaults with the options of a family, and few queries to calibrate by. It is for tests that do not ask how
-/// well the efforts of their index were measured.
+/// The defaults with the options of a family, and few queries to calibrate by. It is for tests that do not
+/// ask how well the efforts of their index were measured.
 pub fn quickly(family: impl Into<FamilyOptions>) -> BuildOptions {
     let calibration_queries = of_whole(MOST_CALIBRATION_QUERIES, FEW_QUERIES);
     BuildOptions { calibration_queries, ..BuildOptions::of(family) }

@@ -118,8 +118,8 @@ fn forms() -> impl Iterator<Item = (Element, bool, Metric)> {
     elements.flat_map(|(element, of_floats)| Metric::ALL.map(|metric| (element, of_floats, metric)))
 }
 
-/// Has `check` look at vectors of all forms, of an odd number of dimensions and of more than a warp has lanes. Of
-/// the metrics of an element one is taken, which `first` decides, unless all cases are.
+/// Has `check` look at vectors of all forms, of an odd number of dimensions and of more than a warp has lanes.
+/// Of the metrics of an element one is taken, which `first` decides, unless all cases are.
 fn of_all_forms(
     first: usize,
     stored: impl Fn((Element, bool, Metric), usize) -> Stored,
