@@ -125,7 +125,7 @@ fn every_kind_of_code_is_built_and_searched() {
         assert!(recall > 0.9, "{name}: {recall}");
     }
     let refused = bathyal(folder.path(), "build base.fbin other --metric l2 --code-kind pq");
-    refused.fails(2, &["code kind pq", "groups", "axes"]);
+    refused.fails(2, &["codes of kind pq", "groups", "axes"]);
     let line = "build base.fbin other --metric l2 --family spann --code-kind axes";
     bathyal(folder.path(), line).fails(2, &["layout grouped hold no codes", "take the layout coupled"]);
     let line = "build base.fbin other --metric l2 --family spann --layout coupled --code-kind pq4";

@@ -50,7 +50,7 @@ fn parameters_out_of_range_are_refused_with_the_range() {
         (format!("{graph} --alpha 0.5"), 2, &["alpha is 0.5", "between 1 and"]),
         (format!("{graph} --max-degree 0"), 2, &["max_degree is 0", "between 1 and"]),
         (format!("{graph} --max-degree many"), 2, &["max_degree is \"many\"", "expected u32"]),
-        (format!("{graph} --layout coupled"), 2, &["layout", "padded, page_local and csr"]),
+        (format!("{graph} --layout coupled"), 2, &["layout", "padded, page_local or csr"]),
         (format!("{graph} --search-list 0"), 2, &["search_list is 0", "between 1 and"]),
         (
             format!("groundtruth base.fbin queries.fbin other.ibin -k {}", VECTORS + 1),

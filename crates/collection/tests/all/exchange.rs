@@ -569,7 +569,7 @@ fn files_of_ids_are_read_in_all_formats() {
     assert_eq!(read_ids(&path("g.txt"), IdKind::Text).unwrap(), Ids::Texts(vec!["a", "b"].into()));
     refused("g.txt", IdKind::Number, "line 1 is \"a\"");
     std::fs::write(path("h.txt"), "a\n\nb\n").unwrap();
-    refused("h.txt", IdKind::Text, "number 1 has 0 bytes");
+    refused("h.txt", IdKind::Text, "position 1 has 0 bytes");
 }
 
 #[test]

@@ -30,6 +30,7 @@ fn c_string(path: &Path) -> io::Result<CString> {
 fn rename_with(from: &Path, to: &Path, flags: u32) -> io::Result<()> {
     let (from, to) = (c_string(from)?, c_string(to)?);
     // Called by its number, as the C library of old systems has no function for it.
+    // SAFETY: both names are C strings that outlive the call.
     let done = unsafe {
         libc::syscall(libc::SYS_renameat2, libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), flags)
     };

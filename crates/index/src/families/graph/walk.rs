@@ -42,8 +42,8 @@ impl Visited for VisitedSet {
     }
 }
 
-/// One byte for each vector: the number of the last walk that has visited it, from 1 to 255, then again from
-/// 1. For builds: consecutive walks touch the same bytes, and the branches of a hash set would be
+/// One byte for each vector: the number of the last walk that has visited it. Numbers go from 1 to 255 and
+/// start again. For builds: consecutive walks touch the same bytes, and the branches of a hash set would be
 /// unpredictable.
 #[derive(Debug, Clone)]
 pub(crate) struct VisitedBytes {
