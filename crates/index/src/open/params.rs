@@ -153,7 +153,7 @@ impl Index {
         let named = matches!(options.effort, Effort::SearchList(_)) || options.probes.is_some();
         if named && self.split.codes_left_out > 0 {
             notes.push(
-                "the memory budget has space only for shortened codes, with which a given search_list or probes finds less; allow \
+                "the memory budget has space only for shorter codes, with which a given search_list or probes finds less; allow \
                  more memory, or ask for a recall"
                     .into(),
             );

@@ -233,7 +233,7 @@ fn a_manifest_of_version_0_is_refused() {
     let sealed = format!("{json}\ncrc32c {:08x}\n", crc32c::crc32c(json.as_bytes()));
     std::fs::write(path.join("manifest.json"), sealed).unwrap();
     let error = answers(&path, &queries, TierChoice::File).unwrap_err();
-    assert!(error.to_string().contains("version 0"), "{error}");
+    assert!(error.to_string().contains("version is 0"), "{error}");
 }
 
 /// Changes what the manifest says of the graph, and of its files.

@@ -375,7 +375,7 @@ fn what_a_card_does_not_search_is_said_and_nothing_else_happens() {
     let short = dir.path().join("short");
     let family = GraphOptions { code_bytes: Some(8), ..graph(GraphLayoutChoice::Padded) };
     build(&data, &short, &quickly(family), &Silent).unwrap();
-    refused(&short, &["pq", "32 bytes"]);
+    refused(&short, &["pq", "code_bytes of 32"]);
 
     let path = dir.path().join("index");
     let queries = built(&path, Element::F32, Metric::L2, GraphLayoutChoice::Padded);

@@ -18,7 +18,7 @@ pub(super) struct ShortenScratch {
 }
 
 impl PlaneQuantizer {
-    /// Returns the quantizer for shortened codes of at most `code_bytes` bytes; `None` if that is not
+    /// Returns the quantizer for shorter codes of at most `code_bytes` bytes; `None` if that is not
     /// shorter, or too short.
     pub(in crate::quantize) fn shortened(&self, code_bytes: usize) -> Option<PlaneQuantizer> {
         let factor_bytes = factor_bytes(code_bytes, self.dim).min(self.layout.factor_bytes);
