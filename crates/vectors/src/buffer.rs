@@ -76,7 +76,7 @@ impl VectorBuffer {
     }
 }
 
-/// Memory that is filled from its beginning on. FillReport bytes never change.
+/// Memory that is filled from its beginning on. Filled bytes never change.
 pub(crate) struct AppendOnlyBytes {
     /// Owner of the memory. All accesses go through `start`.
     _memory: Memory,

@@ -134,7 +134,7 @@ fn positions_that_lie_or_are_damaged_are_found_out_and_missing_ones_are_done_wit
     refused(&swapped, "it is not where it should be");
     let mut beyond = places.clone();
     beyond[7] = u32::MAX;
-    refused(&beyond, "place 4294967295 is none of the");
+    refused(&beyond, "place 4294967295 is not below");
     replace(&path, &sound);
     assert!(verify(&path, &Silent).unwrap().sound);
 

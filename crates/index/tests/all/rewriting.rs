@@ -252,7 +252,7 @@ fn what_was_stored_before_is_checked() {
     let path = dir.path().join("index");
     let bytes = options(StoreAs::I8, Metric::L2);
     for (store_as, stored_before, word) in [
-        (None, StoredBefore::NEVER, "without store_as"),
+        (None, StoredBefore::NEVER, "requires store_as"),
         (Some(StoreAs::I8), StoredBefore { scale: Some(0.0), ..StoredBefore::NEVER }, "scale"),
         (Some(StoreAs::I8), StoredBefore { scale: Some(f32::NAN), ..StoredBefore::NEVER }, "scale"),
         (Some(StoreAs::I8), StoredBefore { component_error: -1.0, ..StoredBefore::NEVER }, "error"),

@@ -319,7 +319,7 @@ fn options_out_of_range_are_refused_with_what_would_do() {
         (SpannOptions { centroid_share: f32::NAN, ..base }, "centroid_share is NaN"),
         (SpannOptions { centroid_share: 1.5, ..base }, "between"),
         (SpannOptions { replicas: Some(0), ..base }, "replicas is 0"),
-        (SpannOptions { replicas: Some(9), ..base }, "between 1, each vector in one list, and 8"),
+        (SpannOptions { replicas: Some(9), ..base }, "between 1 (each vector in one list) and 8"),
         (SpannOptions { list_limit: Some(0), ..base }, "list_limit is 0"),
     ];
     for (lists, expected) in cases {

@@ -64,7 +64,7 @@ impl Experiment<'_> {
         self.loads(&rows).iter().try_for_each(|load| records.write(&Record::Loaded(load)))?;
         self.measure_starts(set, &rows)?.iter().try_for_each(|start| records.write(&Record::Begun(start)))?;
         self.measure_other_queries(set)?.iter().try_for_each(|row| records.write(&Record::Queried(row)))?;
-        self.measure_copies(set)?.iter().try_for_each(|row| records.write(&Record::CopyReport(row)))
+        self.measure_copies(set)?.iter().try_for_each(|row| records.write(&Record::Copied(row)))
     }
 
     /// Returns the predictions of figure 17, for the rows of the lowest recall that a card answers.

@@ -15,7 +15,7 @@ pub(super) enum Record<'a> {
     Row(&'a Row),
     Begun(&'a StartRow),
     Queried(&'a QueryRow),
-    CopyReport(&'a CopyRow),
+    Copied(&'a CopyRow),
     Loaded(&'a LoadRow),
 }
 
