@@ -272,7 +272,7 @@ fn a_copy_has_what_was_changed() {
         let refused = index.insert(&queries).unwrap_err().to_string();
         assert!(refused.contains("remote://"), "{refused}");
     }
-    // CopyReport to a node again, it goes on from there.
+    // Copied to a node again, it goes on from there.
     let again = PathBuf::from(remote.address.to_str().unwrap().replace("/index", "/again"));
     let to = remote.store("tcp");
     copy(&path, &again, &CopyOptions { to, ..CopyOptions::default() }, &Silent).unwrap();
