@@ -55,12 +55,12 @@ pub fn format(bytes: u64) -> String {
     rounded(bytes, |bytes, step| bytes.saturating_add(step / 2) / step)
 }
 
-/// Formats like [`format`] but rounds up, so that a user who provides the printed size provides enough.
+/// Formats like [`format()`] but rounds up, so that a user who provides the printed size provides enough.
 pub fn at_least(bytes: u64) -> String {
     rounded(bytes, u64::div_ceil)
 }
 
-/// Formats like [`format`] but rounds down.
+/// Formats like [`format()`] but rounds down.
 pub fn at_most(bytes: u64) -> String {
     rounded(bytes, |bytes, step| bytes / step)
 }

@@ -3,7 +3,7 @@
 //! A family is a folder in `families/` and a line in the registry there, a [`Family`]. The options of a build
 //! are a struct that is also the family's builder (`Builder`). A `Stored` describes an index before it is
 //! opened, and a `Searcher` is the part of an open index that stays in memory. Both have a small required
-//! part; the rest are [`capabilities`] that a family may return. The open index, the command and Python use
+//! part; the rest are `capabilities` that a family may return. The open index, the command and Python use
 //! these traits and name no family.
 
 pub(crate) mod answers;
