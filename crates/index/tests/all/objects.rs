@@ -311,7 +311,10 @@ fn replaced_under_a_reader_and_pruned() {
     assert_eq!(pruned(Duration::ZERO, false), would);
     assert_eq!(place.open().len(), 2000, "what stands there stays");
     let error = old.search(&queries, &SearchOptions::default(), Control::default()).unwrap_err();
-    assert!(matches!(error, IndexError::Read { .. }) && error.to_string().contains("no longer exists"), "{error}");
+    assert!(
+        matches!(error, IndexError::Read { .. }) && error.to_string().contains("no longer exists"),
+        "{error}"
+    );
     assert_eq!(pruned(Duration::ZERO, false).generations, 0);
 }
 

@@ -424,7 +424,9 @@ fn an_index_that_has_changed_is_not_searched_by_its_rows() {
     search(&index, &data.queries, &options(0.9), &every(1000, 2));
     index.delete(&[5]).unwrap();
     let refused = index.search_within(&data.queries, &options(0.9), &every(1000, 2), Control::default());
-    assert!(matches!(&refused, Err(IndexError::Parameter(what)) if what.contains("has changed since its build")));
+    assert!(
+        matches!(&refused, Err(IndexError::Parameter(what)) if what.contains("has changed since its build"))
+    );
 }
 
 #[test]
