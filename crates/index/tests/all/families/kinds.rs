@@ -203,7 +203,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// What tests share.
+    /// Returns the data and indexes that tests share. They exist as long as one test uses them.
     pub fn get() -> &'static Shared {
         static SHARED: OnceLock<Shared> = OnceLock::new();
         SHARED.get_or_init(|| {
