@@ -203,7 +203,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Returns the data and indexes that tests share. They exist as long as one test uses them.
+    /// Returns the data and indexes that all tests share. Each index is built when it is first used.
     pub fn get() -> &'static Shared {
         static SHARED: OnceLock<Shared> = OnceLock::new();
         SHARED.get_or_init(|| {
