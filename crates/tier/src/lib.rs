@@ -5,6 +5,7 @@
 //! * [`backend`]: DRAM, files through io_uring or positioned reads, mapped memory (CXL, NVM, huge pages), a
 //!   simulated device.
 //! * [`layer`]: tracing, striping, a page cache, an emulated device.
+//! * [`LayerTier`] and [`LayerQueue`]: a layer of your own that forwards what it does not change.
 //! * [`probe`]: measures a device.
 //! * [`conformance`]: the checks that every backend and every layer passes.
 
@@ -14,6 +15,7 @@ pub mod conformance;
 pub mod contract;
 pub mod engine;
 pub mod error;
+pub mod forward;
 pub mod lanes;
 mod latencies;
 pub mod layer;
@@ -34,5 +36,6 @@ pub use engine::{
     RegionId, RunningQueries, Step, Stream, TaskWaker, thread_waker,
 };
 pub use error::{FaultKind, ReadError, ReadFault, RunError, TierError};
+pub use forward::{LayerQueue, LayerTier};
 pub use memory::{advise_huge_pages, prefetch};
 pub use thread_time::thread_ns;
