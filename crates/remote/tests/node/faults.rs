@@ -204,7 +204,7 @@ fn reads_from_a_restarted_node_fail() {
     let second = TestNode { server: node, folder };
     second.put("index", &content());
     let done = read_parts(queue.as_mut(), 50, &mut vec![0; 200_000]);
-    assert!(done.iter().all(|done| done.result.unwrap_err().kind == FaultKind::Changed), "{done:?}");
+    assert!(done.iter().all(|done| done.result.unwrap_err().kind == FaultKind::Forgotten), "{done:?}");
     let again = store(address, &credentials, &store_options, second.folder.path()).open("index").unwrap();
     assert!(bytes(again.as_ref()) == content());
 }
@@ -247,7 +247,7 @@ fn waiting_reads_continue_when_the_node_holds_the_same_generation_again() {
             let done = read_parts(queue.as_mut(), 50, &mut out);
             assert!(done.iter().all(|done| done.result == Ok(4000)) && out == content(), "{done:?}");
         } else {
-            let kinds = [FaultKind::Changed, FaultKind::LostPeer];
+            let kinds = [FaultKind::Forgotten, FaultKind::LostPeer];
             assert!(done.iter().all(|done| kinds.contains(&done.result.unwrap_err().kind)), "{done:?}");
         }
         drop(second);

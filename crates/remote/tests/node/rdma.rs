@@ -198,7 +198,7 @@ fn reads_fail_soon_after_a_node_stops_and_a_restarted_node_is_not_the_same() {
     let second = TestNode { server: node, folder };
     second.put("index", &content());
     let done = read_parts(queue.as_mut(), 50, &mut vec![0; 200_000]);
-    assert!(done.iter().all(|done| done.result.unwrap_err().kind == FaultKind::Changed), "{done:?}");
+    assert!(done.iter().all(|done| done.result.unwrap_err().kind == FaultKind::Forgotten), "{done:?}");
     let again = store(address, &credentials, &[VERBS], second.folder.path()).open("index").unwrap();
     assert!(crate::test_node::bytes(again.as_ref()) == content());
 }
