@@ -11,6 +11,7 @@
 
 pub mod backend;
 mod buffers;
+mod complete;
 pub mod conformance;
 pub mod contract;
 pub mod engine;
@@ -28,6 +29,7 @@ pub mod wake_socket;
 mod zeros;
 
 pub use buffers::BUFFER_ALIGNMENT;
+pub use complete::{complete_all, complete_operations, complete_reads};
 pub use contract::{
     Action, Completion, Operation, Queue, Read, Span, Tier, TierProfile, WriteQueue, WriteTier,
 };

@@ -3,9 +3,10 @@
 use crate::test_node::{TestNode, bytes, store, tier};
 use bathyal_remote::{Credentials, Identity, Node, NodeOptions};
 use bathyal_store::{GenerationExt, Store};
-use bathyal_tier::{Completion, FaultKind, Queue, Read};
+use bathyal_tier::{Completion, FaultKind, Queue, Read, complete_all};
 use std::io::{Read as _, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -90,15 +91,14 @@ pub fn read_parts(queue: &mut dyn Queue, count: usize, out: &mut [u8]) -> Vec<Co
             round: 0,
         })
         .collect();
-    // SAFETY: each read has its own part of `out`, and all have completed before this returns.
-    let taken = unsafe { queue.submit(&reads).unwrap() };
-    assert_eq!(taken, count);
-    let mut done = Vec::new();
-    let began = Instant::now();
-    while done.len() < count {
-        queue.reap(&mut done, Some(Duration::from_millis(200))).unwrap();
+    let (mut done, began) = (Vec::new(), Instant::now());
+    let collect = |some: &[Completion]| {
+        done.extend_from_slice(some);
         assert!(began.elapsed() < Duration::from_secs(20), "{} of {count}", done.len());
-    }
+        ControlFlow::Continue(())
+    };
+    // SAFETY: each read has its own part of `out`, and all have completed before this returns.
+    complete_all(queue, count, |queue, from| unsafe { queue.submit(&reads[from..]) }, collect).unwrap();
     assert_eq!(queue.in_flight(), 0);
     done.sort_by_key(|done| done.id);
     done
