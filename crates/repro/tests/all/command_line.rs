@@ -24,7 +24,9 @@ fn a_wrong_command_line_is_refused_in_text_and_in_json() {
     repro(folder.path(), "polish --json").fails(2, &["polish"]);
     repro(folder.path(), "e2lsh base.fbin queries.fbin --quiet --verbose --json")
         .fails(2, &["--quiet and --verbose contradict each other"]);
-    repro(folder.path(), "e2lsh nowhere.fbin queries.fbin --json").fails(1, &["nowhere.fbin"]);
+    let missing = repro(folder.path(), "e2lsh nowhere.fbin queries.fbin --json");
+    assert!(missing.stderr.starts_with("bathyal-repro: nowhere.fbin"), "{missing:?}");
+    missing.fails(1, &["nowhere.fbin"]);
 }
 
 #[test]
