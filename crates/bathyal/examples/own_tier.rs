@@ -2,17 +2,15 @@
 //!
 //!     cargo run --release -p bathyal --example own_tier
 //!
-//! The tier here wraps the one that `Index::open` would use, and forwards its reads. A tier over bytes of
-//! another kind implements the same two traits.
+//! The tier here is a layer over the one that `Index::open` would use: what it does not count is forwarded. A
+//! tier over bytes of another kind implements `Tier` and `Queue` instead.
 
-use bathyal::tier::{Completion, Queue, Read, Span, Tier, TierError, TierProfile, WriteTier};
+use bathyal::tier::{LayerQueue, LayerTier, Queue, Read, Tier, TierError};
 use bathyal::{
     BuildOptions, Control, Element, Error, Index, OpenOptions, SearchOptions, Silent, VectorFile, WrapTier,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::Waker;
-use std::time::Duration;
 
 const MEGABYTE: u64 = 1 << 20;
 
@@ -50,25 +48,13 @@ struct HeatMap {
     reads: Arc<[AtomicU64]>,
 }
 
-impl Tier for HeatMap {
-    fn profile(&self) -> &TierProfile {
-        self.tier.profile()
+impl LayerTier for HeatMap {
+    fn below(&self) -> &dyn Tier {
+        &*self.tier
     }
 
-    fn len(&self) -> u64 {
-        self.tier.len()
-    }
-
-    fn open(&self, depth: u32) -> Result<Box<dyn Queue>, TierError> {
-        Ok(Box::new(CountingQueue { queue: self.tier.open(depth)?, reads: self.reads.clone() }))
-    }
-
-    fn writable(&self) -> Option<&dyn WriteTier> {
-        None
-    }
-
-    fn is_shared(&self) -> bool {
-        self.tier.is_shared()
+    fn queue_over(&self, queue: Box<dyn Queue>, _depth: u32) -> Box<dyn Queue> {
+        Box::new(CountingQueue { queue, reads: self.reads.clone() })
     }
 }
 
@@ -78,45 +64,23 @@ struct CountingQueue {
     reads: Arc<[AtomicU64]>,
 }
 
-impl Queue for CountingQueue {
+impl LayerQueue for CountingQueue {
+    fn below(&self) -> &dyn Queue {
+        &*self.queue
+    }
+
+    fn below_mut(&mut self) -> &mut dyn Queue {
+        &mut *self.queue
+    }
+
     unsafe fn submit(&mut self, reads: &[Read]) -> Result<usize, TierError> {
-        // SAFETY: the caller keeps the contract of `submit`, which is the same for the inner queue.
+        // SAFETY: the caller keeps the contract of `submit`, which is the same for the queue below.
         let taken = unsafe { self.queue.submit(reads) }?;
         for read in &reads[..taken] {
             let megabyte = (read.offset / MEGABYTE) as usize;
             self.reads[megabyte.min(self.reads.len() - 1)].fetch_add(1, Ordering::Relaxed);
         }
         Ok(taken)
-    }
-
-    fn reap(&mut self, done: &mut Vec<Completion>, wait: Option<Duration>) -> Result<(), TierError> {
-        self.queue.reap(done, wait)
-    }
-
-    fn map(&self, span: Span) -> Option<&[u8]> {
-        self.queue.map(span)
-    }
-
-    /// Lends nothing: bytes that the engine reads by itself would not be counted.
-    fn lend(&self) -> Option<&[u8]> {
-        None
-    }
-
-    unsafe fn register(&mut self, region: *mut u8, len: usize) -> Result<(), TierError> {
-        // SAFETY: the caller keeps the contract of `register`, which is the same for the inner queue.
-        unsafe { self.queue.register(region, len) }
-    }
-
-    fn in_flight(&self) -> usize {
-        self.queue.in_flight()
-    }
-
-    fn give_up(&mut self) {
-        self.queue.give_up();
-    }
-
-    fn waker(&mut self) -> Option<Waker> {
-        self.queue.waker()
     }
 }
 

@@ -186,8 +186,8 @@ pub mod tier {
     pub use bathyal_tier::layer;
     pub use bathyal_tier::probe;
     pub use bathyal_tier::{
-        Action, Completion, FaultKind, Operation, Queue, Read, ReadError, ReadFault, RunError, Span, Tier,
-        TierError, TierProfile, WriteQueue, WriteTier,
+        Action, Completion, FaultKind, LayerQueue, LayerTier, Operation, Queue, Read, ReadError, ReadFault,
+        RunError, Span, Tier, TierError, TierProfile, WriteQueue, WriteTier,
     };
 }
 

@@ -29,7 +29,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> i32 {
         Ok(parsed) => parsed,
         Err(error) => return refuse(&error, &line),
     };
-    let console = Console::new(&arguments.output);
+    let console = Console::new("bathyal", &arguments.output);
     if let Err(failure) = arguments.output.check() {
         return console.report(&failure);
     }

@@ -54,15 +54,17 @@ impl OutputOptions {
 /// Prints answers on stdout, as text or as one JSON object, and everything else on stderr.
 #[derive(Debug)]
 pub struct Console {
+    program: &'static str,
     options: OutputOptions,
     answered: AtomicBool,
     interrupt: Interrupt,
 }
 
 impl Console {
-    /// Creates a console with `options`, and begins to listen for Ctrl-C.
-    pub fn new(options: &OutputOptions) -> Console {
-        Console { options: *options, answered: AtomicBool::new(false), interrupt: Interrupt::listen() }
+    /// Creates a console of the program named `program`, and begins to listen for Ctrl-C.
+    pub fn new(program: &'static str, options: &OutputOptions) -> Console {
+        let (answered, interrupt) = (AtomicBool::new(false), Interrupt::listen());
+        Console { program, options: *options, answered, interrupt }
     }
 
     /// Returns the interrupt, for work that polls it.
@@ -153,10 +155,10 @@ impl Console {
         Ok(file)
     }
 
-    /// Prints the failure of a command: on stderr as a sentence, and with `--json` on stdout as an object,
-    /// unless an object was printed already. Returns the exit code.
+    /// Prints the failure of a command: on stderr as a sentence after the program's name, and with `--json` on
+    /// stdout as an object, unless an object was printed already. Returns the exit code.
     pub fn report(&self, failure: &Failure) -> i32 {
-        print_on_stderr(&format!("bathyal: {failure}"));
+        print_on_stderr(&format!("{}: {failure}", self.program));
         if self.options.json && !self.answered.load(Ordering::Relaxed) {
             report_as_json(failure);
         }

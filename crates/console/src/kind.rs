@@ -211,7 +211,11 @@ impl From<&ReadError> for Kind {
                 FaultKind::Throttled => Kind::Busy,
                 FaultKind::Gone => Kind::NotFound,
                 FaultKind::LostPeer => Kind::Store,
-                FaultKind::Changed | FaultKind::Damaged | FaultKind::Skipped | FaultKind::Device => Kind::Io,
+                FaultKind::Changed
+                | FaultKind::Forgotten
+                | FaultKind::Damaged
+                | FaultKind::Skipped
+                | FaultKind::Device => Kind::Io,
             },
             // Bytes are missing, or an address is outside the file.
             ReadError::Short { .. } | ReadError::OutOfRange { .. } => Kind::Damaged,

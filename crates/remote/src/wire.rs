@@ -147,7 +147,7 @@ impl Outcome {
         match self {
             Outcome::Done(len) => Ok(len),
             Outcome::Outside => Err(ReadFault::system(libc::EINVAL)),
-            Outcome::Unknown => Err(ReadFault::of(FaultKind::Changed)),
+            Outcome::Unknown => Err(ReadFault::of(FaultKind::Forgotten)),
             Outcome::Denied => Err(ReadFault::of(FaultKind::Denied)),
             Outcome::Skipped => Err(ReadFault::of(FaultKind::Skipped)),
             Outcome::Gone => Err(ReadFault::of(FaultKind::Gone)),

@@ -32,7 +32,7 @@ fn main() {
 
 /// Runs the measurements of one paper, prints a failure, and returns the exit code.
 fn run_and_report(arguments: &Arguments) -> i32 {
-    let console = Console::new(&arguments.output);
+    let console = Console::new("bathyal-repro", &arguments.output);
     if let Err(failure) = arguments.output.check() {
         return console.report(&failure);
     }

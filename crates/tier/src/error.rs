@@ -92,8 +92,10 @@ pub enum FaultKind {
     LostPeer,
     /// The device reports that the bytes are lost or damaged.
     Damaged,
-    /// The file, object or region was replaced by another one.
+    /// The file or object was replaced by another one.
     Changed,
+    /// The memory node does not hold the region any more: the node was restarted, or the index was replaced.
+    Forgotten,
     /// The device or service refuses access to this caller.
     Denied,
     /// An operation that this one was linked to has failed, so this one did not begin.
@@ -110,7 +112,8 @@ impl FaultKind {
             FaultKind::Gone => "the file, object or memory no longer exists",
             FaultKind::LostPeer => "the other side does not answer",
             FaultKind::Damaged => "the device reports damaged bytes",
-            FaultKind::Changed => {
+            FaultKind::Changed => "the index was replaced; open the index again",
+            FaultKind::Forgotten => {
                 "the index was replaced, or its memory node was restarted; open the index again, or open it \
                  with the store option wait=60, which waits for the node"
             }

@@ -5,15 +5,18 @@
 //! * [`backend`]: DRAM, files through io_uring or positioned reads, mapped memory (CXL, NVM, huge pages), a
 //!   simulated device.
 //! * [`layer`]: tracing, striping, a page cache, an emulated device.
+//! * [`LayerTier`] and [`LayerQueue`]: a layer of your own that forwards what it does not change.
 //! * [`probe`]: measures a device.
 //! * [`conformance`]: the checks that every backend and every layer passes.
 
 pub mod backend;
 mod buffers;
+mod complete;
 pub mod conformance;
 pub mod contract;
 pub mod engine;
 pub mod error;
+pub mod forward;
 pub mod lanes;
 mod latencies;
 pub mod layer;
@@ -26,6 +29,7 @@ pub mod wake_socket;
 mod zeros;
 
 pub use buffers::BUFFER_ALIGNMENT;
+pub use complete::{complete_all, complete_operations, complete_reads};
 pub use contract::{
     Action, Completion, Operation, Queue, Read, Span, Tier, TierProfile, WriteQueue, WriteTier,
 };
@@ -34,5 +38,6 @@ pub use engine::{
     RegionId, RunningQueries, Step, Stream, TaskWaker, thread_waker,
 };
 pub use error::{FaultKind, ReadError, ReadFault, RunError, TierError};
+pub use forward::{LayerQueue, LayerTier};
 pub use memory::{advise_huge_pages, prefetch};
 pub use thread_time::thread_ns;

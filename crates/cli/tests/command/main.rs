@@ -19,6 +19,7 @@ mod memory;
 #[cfg(target_os = "linux")]
 mod memory_node;
 mod neighbors;
+mod program;
 mod ratio;
 mod stripes;
 mod words;

@@ -38,6 +38,22 @@ pub(crate) trait Scratch {
     fn query_mut(&mut self) -> &mut Query;
 }
 
+/// Implements [`Scratch`] for a type with a field `query`.
+macro_rules! impl_scratch {
+    ($scratch:ty) => {
+        impl $crate::family::Scratch for $scratch {
+            fn query(&self) -> &$crate::query::under_way::Query {
+                &self.query
+            }
+
+            fn query_mut(&mut self) -> &mut $crate::query::under_way::Query {
+                &mut self.query
+            }
+        }
+    };
+}
+pub(crate) use impl_scratch;
+
 /// The search of a family: one `async fn` per query.
 pub(crate) trait Searcher: Opened + 'static {
     /// Memory of one running query.

@@ -18,7 +18,7 @@ pub(crate) mod rows;
 pub use capabilities::Arrival;
 pub(crate) use capabilities::{CardUse, OpenCapabilities, StoredCapabilities};
 pub(crate) use in_place::{InPlace, Paused};
-pub(crate) use loaded::{Opened, QueryState, Scanned, Scratch, Searcher, query_state};
+pub(crate) use loaded::{Opened, QueryState, Scanned, Scratch, Searcher, impl_scratch, query_state};
 pub use memory::MemorySplit;
 pub(crate) use memory::{CodesOnCard, Needs, Origin, Place};
 pub use reports::{Description, Fact, HistogramBar, VerifyReport};

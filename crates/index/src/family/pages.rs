@@ -80,6 +80,12 @@ impl PageReads {
 }
 
 impl Pages {
+    /// Makes the pages of an index that is about to be opened. They are read from a device, unless
+    /// [`check_loaded`](Pages::check_loaded) or [`suit`](Pages::suit) says otherwise.
+    pub(crate) fn new(layout: GroupLayout) -> Pages {
+        Pages { layout, check: true, reading: Reading::Pages, at_once: PAGES_AT_ONCE }
+    }
+
     /// Returns true if candidates are read without the other vectors on their pages.
     pub(crate) fn lone(&self) -> bool {
         !matches!(self.reading, Reading::Pages)

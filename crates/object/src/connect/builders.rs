@@ -77,9 +77,9 @@ fn fingerprint(url: &ObjectUrl, options: &StoreOptions) -> u64 {
     environment.sort();
     let values: Vec<_> = options.values().collect();
     let shaper = options.shaper.as_ref().map(|shaper| Arc::as_ptr(shaper) as usize);
-    let (max_requests, no_hedge) = (options.max_requests(), options.no_hedge);
+    let (max_requests, hedge) = (options.max_requests(), options.hedge());
     let all = format!(
-        "{}\0{values:?}\0{environment:?}\0{:?}\0{shaper:?}\0{max_requests}\0{no_hedge}\0{}",
+        "{}\0{values:?}\0{environment:?}\0{:?}\0{shaper:?}\0{max_requests}\0{hedge}\0{}",
         url.root,
         options.profile,
         std::process::id()

@@ -75,7 +75,7 @@ pub struct CacheStatus {
 }
 
 /// The cache options that were given so far.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct CacheSettings {
     memory_bytes: Option<u64>,
     disk_bytes: Option<u64>,
@@ -95,6 +95,11 @@ impl CacheSettings {
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// Returns true if no option was given.
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == CacheSettings::default()
     }
 
     /// Returns the options of the cache; `None` if no cache was requested.

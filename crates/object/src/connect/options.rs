@@ -44,8 +44,8 @@ pub struct StoreOptions {
     pub shaper: Option<Arc<Shaper>>,
     /// The most requests in flight; 0 means the default.
     pub(crate) max_requests: usize,
-    /// True if late requests are not hedged.
-    pub(crate) no_hedge: bool,
+    /// True if late requests are hedged; `None` means the default.
+    hedge: Option<bool>,
     /// The folder of drafts.
     pub(crate) scratch: Option<PathBuf>,
     /// The profile of `~/.aws`.
@@ -101,8 +101,8 @@ impl StoreOptions {
                 _ => return refuse(format!("must be a number from 1 to {LARGEST_MAX_REQUESTS}")),
             },
             "hedge" => match value.as_str() {
-                "on" | "true" => self.no_hedge = false,
-                "off" | "false" => self.no_hedge = true,
+                "on" | "true" => self.hedge = Some(true),
+                "off" | "false" => self.hedge = Some(false),
                 _ => return refuse("must be on or off".into()),
             },
             "price_reads" | "price_gigabyte" => {
@@ -147,11 +147,11 @@ impl StoreOptions {
     /// [`StoreError::Address`] if an option was given that only object stores have.
     pub fn plain(&self, whose: &str) -> Result<impl Iterator<Item = (&str, &str)>, StoreError> {
         let unsupported = [
-            ("cache", self.cache.options().is_some()),
+            ("cache", !self.cache.is_empty()),
             ("emulate", self.shaper.is_some()),
             ("profile", self.profile.is_some()),
             ("max_requests", self.max_requests != 0),
-            ("hedge", self.no_hedge),
+            ("hedge", self.hedge.is_some()),
             ("price_reads", self.price_reads.is_some()),
             ("price_gigabyte", self.price_gigabyte.is_some()),
         ];
@@ -169,14 +169,28 @@ impl StoreOptions {
         Ok(self.values().chain(scratch.transpose()?))
     }
 
-    /// Returns true if no option was given, prices excepted.
+    /// Returns true if no option was given.
     pub fn is_empty(&self) -> bool {
-        self.values.is_empty()
-            && self.shaper.is_none()
-            && self.scratch.is_none()
-            && self.profile.is_none()
-            && self.cache.options().is_none()
-            && (self.max_requests, self.no_hedge) == (0, false)
+        let StoreOptions {
+            values,
+            shaper,
+            max_requests,
+            hedge,
+            scratch,
+            profile,
+            price_reads,
+            price_gigabyte,
+            cache,
+        } = self;
+        values.is_empty()
+            && shaper.is_none()
+            && *max_requests == 0
+            && hedge.is_none()
+            && scratch.is_none()
+            && profile.is_none()
+            && price_reads.is_none()
+            && price_gigabyte.is_none()
+            && cache.is_empty()
     }
 
     /// Returns the options of the cache that objects are read through, if any.
@@ -187,8 +201,14 @@ impl StoreOptions {
     /// Returns the options for sending requests.
     #[cfg(feature = "client")]
     pub(super) fn send_options(&self) -> SendOptions {
-        let (hedge, shaper) = (!self.no_hedge, self.shaper.clone());
+        let (hedge, shaper) = (self.hedge(), self.shaper.clone());
         SendOptions { max_requests: self.max_requests(), hedge, shaper }
+    }
+
+    /// Returns true if late requests are hedged.
+    #[cfg(feature = "client")]
+    pub(super) fn hedge(&self) -> bool {
+        self.hedge.unwrap_or(true)
     }
 
     /// Returns the most requests in flight.
@@ -217,12 +237,39 @@ mod tests {
             options.values().collect::<Vec<_>>(),
             [("region", "eu"), ("secret_access_key", "HIDDEN=")]
         );
-        assert_eq!((options.max_requests(), options.no_hedge, options.is_empty()), (8, true, false));
+        assert_eq!((options.max_requests(), options.hedge, options.is_empty()), (8, Some(false), false));
         assert!(!format!("{options:?}").contains("HIDDEN"));
         for text in ["x", "=y", "max_requests=0", "max_requests=many", "hedge=maybe", "emulate=moon"] {
             assert!(matches!(StoreOptions::parse(&[text]), Err(StoreError::Address(_))), "{text}");
         }
         let error = StoreOptions::parse(&["SECRET"]).unwrap_err().to_string();
         assert!(!error.contains("SECRET"), "{error}");
+    }
+
+    #[test]
+    fn each_option_alone_counts_as_given() {
+        assert!(StoreOptions::default().is_empty());
+        let of_object_stores = [
+            "max_requests=8",
+            "hedge=on",
+            "hedge=off",
+            "profile=work",
+            "price_reads=0",
+            "price_gigabyte=0",
+            "cache_memory=64MiB",
+            "cache=/somewhere",
+            "cache_disk=0",
+            "cache_policy=lru",
+            "emulate=s3",
+        ];
+        for text in of_object_stores {
+            let options = StoreOptions::parse(&[text]).unwrap();
+            assert!(!options.is_empty(), "{text}");
+            assert!(options.plain("memory nodes").is_err(), "{text}");
+        }
+        for text in ["scratch=/somewhere", "region=eu"] {
+            let options = StoreOptions::parse(&[text]).unwrap();
+            assert!(!options.is_empty() && options.plain("memory nodes").is_ok(), "{text}");
+        }
     }
 }

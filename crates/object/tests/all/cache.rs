@@ -6,12 +6,11 @@ use bathyal_store::{
 };
 use bathyal_tier::backend::file::FileOptions;
 use bathyal_tier::layer::cache::{CacheOptions, CacheTier};
-use bathyal_tier::{Completion, Queue, Read, Tier};
+use bathyal_tier::{Queue, Read, Tier, complete_reads};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 const MARK: &str = "manifest";
 const BLOCK: u64 = 16 << 10;
@@ -112,13 +111,8 @@ fn check_in(queue: &mut dyn Queue, ranges: &[(u64, u32)], truth: &[u8], round: i
         round: round(i),
     };
     let reads: Vec<Read> = buffers.iter_mut().enumerate().map(read).collect();
-    // SAFETY: the buffers live until all reads have ended, below.
-    assert_eq!(unsafe { queue.submit(&reads) }.unwrap(), reads.len());
-    let mut done: Vec<Completion> = Vec::new();
-    while done.len() < reads.len() {
-        queue.reap(&mut done, Some(Duration::from_secs(60))).unwrap();
-    }
-    for completion in done {
+    // SAFETY: the buffers live until all reads have completed.
+    for completion in unsafe { complete_reads(queue, &reads) }.unwrap() {
         let (from, len) = ranges[completion.id as usize];
         let expected = &truth[from as usize..(from as usize + len as usize).min(truth.len())];
         let read = completion.result.unwrap() as usize;

@@ -6,6 +6,7 @@ mod draft;
 mod fabric;
 mod node_table;
 mod object;
+mod operations;
 mod options;
 mod rdma_queue;
 mod reconnector;

@@ -5,6 +5,7 @@
 //! The queue therefore destroys the connection before it gives up operations.
 
 use super::fabric::{Fabric, Link};
+use super::operations::{Operations, Pending};
 use super::reconnector::Reconnector;
 use super::session::Session;
 use super::source::RegionSource;
@@ -12,7 +13,6 @@ use crate::control::ExposedMemory;
 use crate::verbs::{Access, FinishedRequest, Registration, Work, WorkRequest};
 use bathyal_tier::contract::{Action, Operation, WriteQueue};
 use bathyal_tier::{Completion, FaultKind, Queue, Read, ReadFault, Span, TierError};
-use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -44,8 +44,11 @@ struct PendingOperation {
     _own: Option<Registration>,
 }
 
-impl PendingOperation {
-    /// Returns true if it may be sent again after a lost connection.
+impl Pending for PendingOperation {
+    fn id(&self) -> u64 {
+        self.operation.id
+    }
+
     fn is_repeatable(&self) -> bool {
         matches!(self.operation.action, Action::Read { .. }) && !self.is_linked
     }
@@ -98,27 +101,18 @@ pub(super) struct RdmaQueue {
     /// `None` before the first operation, and after the connection was lost. It is the first field, because
     /// it must be dropped before the memory that the device may write.
     connection: Option<Connection>,
-    /// Operations in the order in which they are posted.
-    pending: VecDeque<PendingOperation>,
-    /// Number of `pending` operations, from the front, that the device has.
+    operations: Operations<PendingOperation>,
+    /// Number of pending operations, from the front, that the device has.
     posted: usize,
-    /// Number of the first `pending` operation.
+    /// Number of the first pending operation.
     first: u64,
-    /// Completions of operations that ended without the device.
-    ended: Vec<Completion>,
     finished: Vec<FinishedRequest>,
     regions: Vec<Registration>,
     old_values: Option<OldValues>,
     region: RdmaRegion,
-    depth: usize,
     /// Maximum number of work requests in one list.
     doorbell: usize,
     reconnector: Reconnector<Connection>,
-    /// Time at which an operation last finished, or the queue stopped being idle.
-    last_progress: Instant,
-    /// True if all pending operations have been posted a second time, and none has finished since.
-    was_repeated: bool,
-    timeout: Duration,
     wake_flag: Arc<WakeFlag>,
 }
 
@@ -129,22 +123,17 @@ unsafe impl Send for RdmaQueue {}
 impl RdmaQueue {
     /// Creates a queue that connects when it is first used.
     pub(super) fn new(region: RdmaRegion, depth: u32, doorbell: u32) -> RdmaQueue {
-        let depth = depth.clamp(1, region.fabric.domain().device().max_work_requests()) as usize;
+        let depth = depth.clamp(1, region.fabric.domain().device().max_work_requests());
         RdmaQueue {
             connection: None,
-            pending: VecDeque::new(),
+            operations: Operations::new(depth, region.source.session().timeout()),
             posted: 0,
             first: 0,
-            ended: Vec::new(),
             finished: Vec::new(),
             regions: Vec::new(),
             old_values: None,
-            depth,
             doorbell: doorbell.max(1) as usize,
             reconnector: Reconnector::new(region.source.clone()),
-            last_progress: Instant::now(),
-            was_repeated: false,
-            timeout: region.source.session().timeout(),
             wake_flag: Arc::default(),
             region,
         }
@@ -155,7 +144,7 @@ impl RdmaQueue {
         let mut queue = RdmaQueue::new(region, depth, doorbell);
         let node = queue.region.source.session().path().display().to_string();
         let refused = |why: &str| TierError::Parameter(format!("{node}: there is no RDMA connection: {why}"));
-        let words: Box<[AtomicU64]> = (0..queue.depth).map(|_| AtomicU64::new(0)).collect();
+        let words: Box<[AtomicU64]> = (0..queue.operations.depth()).map(|_| AtomicU64::new(0)).collect();
         let (start, bytes) = (words.as_ptr().cast_mut().cast(), size_of_val(&*words));
         // SAFETY: the words are dropped after the registration, and are atomic, because the device changes
         // them.
@@ -163,7 +152,7 @@ impl RdmaQueue {
             unsafe { Registration::new(queue.region.fabric.domain(), start, bytes, Access::LocalWrite) };
         let registration = registration.map_err(|e| refused(&e.to_string()))?;
         queue.old_values = Some(OldValues { registration, words });
-        let connection = queue.region.connect(queue.depth as u32);
+        let connection = queue.region.connect(queue.operations.depth() as u32);
         queue.set_connection(connection.map_err(|fault| refused(fault.kind.words()))?);
         Ok(queue)
     }
@@ -171,7 +160,7 @@ impl RdmaQueue {
     fn set_connection(&mut self, connection: Connection) {
         self.connection = Some(connection);
         self.reconnector.reset();
-        self.last_progress = Instant::now();
+        self.operations.note_progress();
     }
 
     /// Adds a chain of linked operations. Each one becomes pending, or ends with a completion. Returns false,
@@ -181,30 +170,29 @@ impl RdmaQueue {
         for operation in chain {
             let (id, skipped) = (operation.id, ReadFault::of(FaultKind::Skipped));
             if chain_failed {
-                self.ended.push(Completion { id, result: Err(skipped) });
+                self.operations.end(id, Err(skipped));
                 continue;
             }
             match self.prepare(operation, chain.len() > 1, after_read) {
                 Ok(Some(pending)) => {
-                    if self.pending.is_empty() {
-                        (self.last_progress, self.was_repeated) = (Instant::now(), false);
-                    }
-                    self.pending.push_back(pending);
+                    self.operations.push(pending);
                     added += 1;
                 }
-                Ok(None) => self.ended.push(Completion { id, result: Ok(0) }),
-                Err(fault) if added == 0 && fault.errno == libc::ENOMEM && !self.pending.is_empty() => {
+                Ok(None) => self.operations.end(id, Ok(0)),
+                Err(ReadFault { errno: libc::ENOMEM, .. })
+                    if added == 0 && !self.operations.pending.is_empty() =>
+                {
                     return false;
                 }
                 Err(fault) => {
-                    self.ended.push(Completion { id, result: Err(fault) });
+                    self.operations.end(id, Err(fault));
                     chain_failed = true;
                 }
             }
             after_read = !matches!(operation.action, Action::Write { .. });
         }
         // The next chain is not linked to this one.
-        if let (1.., Some(last)) = (added, self.pending.back_mut()) {
+        if let (1.., Some(last)) = (added, self.operations.pending.back_mut()) {
             last.operation.linked = false;
         }
         true
@@ -280,8 +268,9 @@ impl RdmaQueue {
     /// Posts all pending operations. Without a connection, takes one that the background thread has made, or
     /// starts one that makes it; the operations fail if there will be none. Does not block.
     fn post(&mut self) {
-        if self.connection.is_none() && !self.pending.is_empty() {
-            let (region, depth, wake_flag) = (self.region.clone(), self.depth as u32, self.wake_flag.clone());
+        if self.connection.is_none() && !self.operations.pending.is_empty() {
+            let (region, wake_flag) = (self.region.clone(), self.wake_flag.clone());
+            let depth = self.operations.depth() as u32;
             let connect = move |_: &RegionSource| region.connect(depth);
             match self.reconnector.poll(connect, || Some(Waker::from(wake_flag))) {
                 Some(Ok(connection)) => self.set_connection(connection),
@@ -290,11 +279,12 @@ impl RdmaQueue {
             }
         }
         while let Some(connection) = &mut self.connection
-            && self.posted < self.pending.len()
+            && self.posted < self.operations.pending.len()
         {
-            let to = self.pending.len().min(self.posted + self.doorbell);
+            let pending = &self.operations.pending;
+            let to = pending.len().min(self.posted + self.doorbell);
             let (first, old_values, memory) = (self.first, self.old_values.as_ref(), connection.memory);
-            let list = self.pending.range(self.posted..to).enumerate();
+            let list = pending.range(self.posted..to).enumerate();
             let posted = self.posted;
             let list =
                 list.map(|(at, pending)| request(pending, first + (posted + at) as u64, memory, old_values));
@@ -315,7 +305,7 @@ impl RdmaQueue {
         let mut finished = std::mem::take(&mut self.finished);
         let polled = self.connection.as_mut().map(|connection| connection.link.pair.poll(&mut finished));
         for FinishedRequest { id, result } in finished.drain(..) {
-            self.last_progress = Instant::now();
+            self.operations.note_progress();
             // The operations before it have ended without an error.
             self.complete_before(id, done);
             match result {
@@ -329,16 +319,16 @@ impl RdmaQueue {
         self.finished = finished;
         if let Some(Err(error)) = polled {
             self.handle_loss(error.raw_os_error().unwrap_or(libc::EIO));
-        } else if self.posted > 0 && self.last_progress.elapsed() > self.timeout {
+        } else if self.posted > 0 && self.operations.is_overdue() {
             self.handle_loss(libc::ETIMEDOUT);
         }
-        done.append(&mut self.ended);
+        done.append(&mut self.operations.ended);
     }
 
     /// Completes all operations with numbers before `end`.
     fn complete_before(&mut self, end: u64, done: &mut Vec<Completion>) {
         while self.first < end && self.posted > 0 {
-            let Some(PendingOperation { operation, .. }) = self.pending.pop_front() else { break };
+            let Some(PendingOperation { operation, .. }) = self.operations.take_answered() else { break };
             if let Action::CompareAndSwap { old, .. } | Action::FetchAndAdd { old, .. } = operation.action
                 && let Some(old_values) = &self.old_values
             {
@@ -350,7 +340,6 @@ impl RdmaQueue {
             done.push(Completion { id: operation.id, result: Ok(operation.action.len()) });
             self.first += 1;
             self.posted -= 1;
-            self.was_repeated = false;
         }
     }
 
@@ -359,55 +348,40 @@ impl RdmaQueue {
     /// The device of a stopping node refuses operations before it falls silent. So a read that is refused is
     /// posted once more over a new connection, like after a loss: the node tells whether it is there.
     fn handle_failure(&mut self, fault: ReadFault) {
-        let may_be_lost =
-            self.pending.front().is_some_and(PendingOperation::is_repeatable) && !self.was_repeated;
+        let is_repeatable = self.operations.pending.front().is_some_and(Pending::is_repeatable);
+        let may_be_lost = is_repeatable && !self.operations.was_repeated();
         if fault.kind == FaultKind::LostPeer || may_be_lost || self.has_hung_up() {
             self.handle_loss(if fault.kind == FaultKind::LostPeer { fault.errno } else { libc::ECONNRESET });
             return;
         }
         self.end_connection();
         let mut result = fault;
-        while let Some(PendingOperation { operation, .. }) = self.pending.pop_front() {
+        while let Some(PendingOperation { operation, .. }) = self.operations.take_answered() {
             self.first += 1;
-            self.ended.push(Completion { id: operation.id, result: Err(result) });
+            self.operations.end(operation.id, Err(result));
             if !operation.linked {
                 break;
             }
             result = ReadFault::of(FaultKind::Skipped);
         }
-        self.was_repeated = false;
-        self.keep_repeatable(libc::ECONNRESET);
+        self.operations.keep_repeatable(libc::ECONNRESET);
     }
 
     /// Handles a lost connection: reads are posted again once over another one, and the other operations
     /// fail.
     fn handle_loss(&mut self, errno: i32) {
-        if std::mem::replace(&mut self.was_repeated, true) {
+        if !self.operations.begin_repetition() {
             self.fail(ReadFault { kind: FaultKind::LostPeer, errno });
             return;
         }
         self.end_connection();
-        self.keep_repeatable(errno);
-    }
-
-    /// Keeps the pending operations that may be posted again after a loss. Fails the others, because it is
-    /// not known whether they were executed.
-    fn keep_repeatable(&mut self, errno: i32) {
-        let lost = ReadFault { kind: FaultKind::LostPeer, errno };
-        let (repeatable, failed): (Vec<_>, Vec<_>) =
-            self.pending.drain(..).partition(PendingOperation::is_repeatable);
-        let to_completion =
-            |pending: PendingOperation| Completion { id: pending.operation.id, result: Err(lost) };
-        self.ended.extend(failed.into_iter().map(to_completion));
-        self.pending.extend(repeatable);
+        self.operations.keep_repeatable(errno);
     }
 
     /// Fails all pending operations.
     fn fail(&mut self, fault: ReadFault) {
         self.end_connection();
-        self.was_repeated = false;
-        let failed = |pending: PendingOperation| Completion { id: pending.operation.id, result: Err(fault) };
-        self.ended.extend(self.pending.drain(..).map(failed));
+        self.operations.fail_all(fault);
     }
 
     /// Destroys the connection. After this the device does not access the bytes of pending operations.
@@ -468,9 +442,8 @@ fn request(
 
 impl Queue for RdmaQueue {
     unsafe fn submit(&mut self, reads: &[Read]) -> Result<usize, TierError> {
-        let free = self.depth - self.in_flight();
         let mut taken = 0;
-        for Read { id, offset, len, buffer, .. } in reads.iter().take(free) {
+        for Read { id, offset, len, buffer, .. } in reads.iter().take(self.operations.room()) {
             let action = Action::Read { into: *buffer, len: *len };
             if !self.add_chain(&[Operation { id: *id, offset: *offset, action, linked: false }]) {
                 break;
@@ -487,7 +460,7 @@ impl Queue for RdmaQueue {
         let Some(wait) = wait else { return Ok(()) };
         let began = Instant::now();
         let mut next_check = HANG_UP_CHECK;
-        while done.len() == before && !self.pending.is_empty() {
+        while done.len() == before && !self.operations.pending.is_empty() {
             let waited = began.elapsed();
             if waited >= wait || self.wake_flag.0.swap(false, Ordering::Acquire) {
                 break;
@@ -523,7 +496,7 @@ impl Queue for RdmaQueue {
     }
 
     fn in_flight(&self) -> usize {
-        self.pending.len() + self.ended.len()
+        self.operations.in_flight()
     }
 
     fn give_up(&mut self) {
@@ -540,28 +513,18 @@ impl WriteQueue for RdmaQueue {
     unsafe fn submit_operations(&mut self, operations: &[Operation]) -> Result<usize, TierError> {
         // Operations that change something may block until there is a connection.
         if self.connection.is_none()
-            && self.pending.is_empty()
-            && let Ok(connection) = self.region.connect(self.depth as u32)
+            && self.operations.pending.is_empty()
+            && let Ok(connection) = self.region.connect(self.operations.depth() as u32)
         {
             self.set_connection(connection);
         }
         let mut taken = 0;
         for chain in operations.chunk_by(|before, _| before.linked) {
-            if chain.len() > self.depth {
-                return Err(TierError::Parameter(format!(
-                    "{} linked operations do not fit a queue of depth {}: open it deeper, or link fewer",
-                    chain.len(),
-                    self.depth
-                )));
-            }
-            if chain.len() > self.depth - self.in_flight() {
+            if !self.operations.admits(chain)? {
                 break;
             }
             if self.connection.is_none() {
-                // Changes do not wait for a lost node, because its content may have changed when it comes
-                // back.
-                let lost = ReadFault::of(FaultKind::LostPeer);
-                self.ended.extend(chain.iter().map(|one| Completion { id: one.id, result: Err(lost) }));
+                self.operations.fail_chain(chain);
             } else if !self.add_chain(chain) {
                 break;
             }

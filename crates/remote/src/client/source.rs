@@ -102,7 +102,7 @@ impl RegionSource {
     /// one.
     ///
     /// # Errors
-    /// [`FaultKind::Changed`] if the generation is not there any more; [`FaultKind::LostPeer`] if the node
+    /// [`FaultKind::Forgotten`] if the generation is not there any more; [`FaultKind::LostPeer`] if the node
     /// cannot be reached.
     pub(crate) fn connect<L>(
         &self,
@@ -134,7 +134,7 @@ impl RegionSource {
     /// node cannot be reached.
     fn renew(&self, old: &OpenedGeneration, lost: ReadFault) -> Result<OpenedGeneration, ReadFault> {
         let Some(name) = &self.name else { return Err(lost) };
-        let changed = ReadFault::of(FaultKind::Changed);
+        let forgotten = ReadFault::of(FaultKind::Forgotten);
         let mut current = self.opened();
         if !Arc::ptr_eq(&current.session, &old.session) {
             // Another queue has renewed the session.
@@ -143,13 +143,13 @@ impl RegionSource {
         let session = old.session.again().map_err(|_| lost)?;
         let (generation, objects) = match session.open(name) {
             Ok(opened) => opened,
-            Err(RequestError::Refused(..)) => return Err(changed),
+            Err(RequestError::Refused(..)) => return Err(forgotten),
             Err(RequestError::Lost(_)) => return Err(lost),
         };
         let is_same = session.is_of_same_start(&old.session) && generation == old.generation;
         let may_differ = !old.session.wait().is_zero();
         if !(is_same || may_differ && have_same_content(&objects, &old.objects)) {
-            return Err(changed);
+            return Err(forgotten);
         }
         *current = OpenedGeneration { session, generation, objects: Arc::new(objects) };
         Ok(current.clone())

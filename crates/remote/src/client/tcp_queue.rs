@@ -3,6 +3,7 @@
 //! Only the queue's own thread writes to a caller's buffer, so the buffers are safe once the queue is
 //! dropped.
 
+use super::operations::{Operations, Pending};
 use super::reconnector::{RETRY, Reconnector};
 use super::session::Session;
 use super::sockets::{self, PolledSocket};
@@ -11,7 +12,6 @@ use crate::wire::{OperationHead, Outcome, RESPONSE_HEAD_BYTES, ResponseHead, Ver
 use bathyal_tier::contract::{Action, Operation, WriteQueue};
 use bathyal_tier::wake_socket::{WakeSocket, wake_sockets};
 use bathyal_tier::{Completion, FaultKind, Queue, Read, ReadFault, Span, TierError};
-use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -42,8 +42,11 @@ struct PendingOperation {
     filled: u32,
 }
 
-impl PendingOperation {
-    /// Returns true if it may be sent again after a lost connection.
+impl Pending for PendingOperation {
+    fn id(&self) -> u64 {
+        self.id
+    }
+
     fn is_repeatable(&self) -> bool {
         self.head.verb == Verb::Read && !self.is_linked
     }
@@ -66,7 +69,6 @@ pub(super) struct TcpQueue {
     opened: u64,
     /// Key of the region on the current connection.
     region: u64,
-    depth: usize,
     /// `None` before the first operation, and after the connection was lost.
     stream: Option<TcpStream>,
     output: Vec<u8>,
@@ -76,14 +78,7 @@ pub(super) struct TcpQueue {
     /// Range of the received bytes in `input` that have not been used.
     from: usize,
     to: usize,
-    pending: VecDeque<PendingOperation>,
-    /// Completions of operations that ended without a response.
-    ended: Vec<Completion>,
-    /// Time at which the node last sent anything, or the queue stopped being idle.
-    last_progress: Instant,
-    /// True if all pending operations have been sent a second time, and no response has arrived since.
-    was_repeated: bool,
-    timeout: Duration,
+    operations: Operations<PendingOperation>,
     reconnector: Reconnector<Connection>,
     wakeup: Option<(WakeSocket, Waker)>,
 }
@@ -100,18 +95,13 @@ impl TcpQueue {
             source,
             opened,
             region: opened,
-            depth: depth.max(1) as usize,
             stream: None,
             output: Vec::new(),
             sent: 0,
             input: vec![0; INPUT_BYTES].into_boxed_slice(),
             from: 0,
             to: 0,
-            pending: VecDeque::new(),
-            ended: Vec::new(),
-            last_progress: Instant::now(),
-            was_repeated: false,
-            timeout,
+            operations: Operations::new(depth, timeout),
             reconnector,
             wakeup: None,
         }
@@ -137,12 +127,9 @@ impl TcpQueue {
 
     /// Adds an operation to the output. `bytes` follow its head.
     fn push_operation(&mut self, pending: PendingOperation, bytes: &[u8]) {
-        if self.pending.is_empty() {
-            self.last_progress = Instant::now();
-        }
         self.output.extend_from_slice(&pending.head.encode());
         self.output.extend_from_slice(bytes);
-        self.pending.push_back(pending);
+        self.operations.push(pending);
     }
 
     fn push_read(&mut self, read: &Read) {
@@ -160,10 +147,29 @@ impl TcpQueue {
         );
     }
 
+    fn push_chain(&mut self, chain: &[Operation]) {
+        let is_linked = chain.len() > 1;
+        for (at, Operation { id, offset, action, .. }) in chain.iter().enumerate() {
+            let (into, old, bytes) = buffers_of(*action);
+            let head = OperationHead {
+                verb: verb_of(*action),
+                linked: at + 1 < chain.len(),
+                len: action.len(),
+                region: self.region,
+                offset: *offset,
+            };
+            let (id, announced, filled) = (*id, None, 0);
+            self.push_operation(
+                PendingOperation { id, head, into, old, is_linked, announced, filled },
+                bytes,
+            );
+        }
+    }
+
     /// Takes a connection that the background thread has made, or starts one that makes it. Pending
     /// operations are sent again over a new connection, and fail if there will be none. Does not block.
     fn poll_connection(&mut self) {
-        if self.stream.is_some() || self.pending.is_empty() {
+        if self.stream.is_some() || self.operations.pending.is_empty() {
             return;
         }
         let opened = self.opened;
@@ -181,14 +187,14 @@ impl TcpQueue {
     fn set_connection(&mut self, (stream, region): Connection) {
         (self.stream, self.region) = (Some(stream), region);
         self.reconnector.reset();
-        self.last_progress = Instant::now();
+        self.operations.note_progress();
     }
 
     /// Puts the heads of all pending reads into the output again. Each read starts over.
     fn resend_all(&mut self) {
         self.output.clear();
         self.sent = 0;
-        for pending in &mut self.pending {
+        for pending in &mut self.operations.pending {
             pending.head.region = self.region;
             (pending.announced, pending.filled) = (None, 0);
             self.output.extend_from_slice(&pending.head.encode());
@@ -198,9 +204,7 @@ impl TcpQueue {
     /// Fails all pending operations.
     fn fail(&mut self, fault: ReadFault) {
         self.close_connection();
-        self.was_repeated = false;
-        let failed = |pending: PendingOperation| Completion { id: pending.id, result: Err(fault) };
-        self.ended.extend(self.pending.drain(..).map(failed));
+        self.operations.fail_all(fault);
     }
 
     /// Closes the connection and discards partial input and output.
@@ -216,35 +220,25 @@ impl TcpQueue {
             ErrorKind::TimedOut => libc::ETIMEDOUT,
             _ => error.raw_os_error().unwrap_or(libc::ECONNRESET),
         };
-        let lost = ReadFault { kind: FaultKind::LostPeer, errno };
-        if std::mem::replace(&mut self.was_repeated, true) {
-            self.fail(lost);
+        if !self.operations.begin_repetition() {
+            self.fail(ReadFault { kind: FaultKind::LostPeer, errno });
             return;
         }
         self.close_connection();
-        let (repeatable, failed): (Vec<_>, Vec<_>) =
-            self.pending.drain(..).partition(PendingOperation::is_repeatable);
-        // It is not known whether these were executed.
-        self.ended.extend(failed.into_iter().map(|pending| Completion { id: pending.id, result: Err(lost) }));
-        self.pending.extend(repeatable);
+        self.operations.keep_repeatable(errno);
         self.poll_connection();
     }
 
     /// Sends and receives as far as possible without waiting.
     fn advance(&mut self, done: &mut Vec<Completion>) {
         self.poll_connection();
-        let Err(error) = self.send().and_then(|()| self.receive(done)) else {
-            if self.stream.is_some()
-                && !self.pending.is_empty()
-                && self.last_progress.elapsed() > self.timeout
-            {
-                self.handle_loss(&ErrorKind::TimedOut.into());
-            }
-            done.append(&mut self.ended);
-            return;
-        };
-        self.handle_loss(&error);
-        done.append(&mut self.ended);
+        if let Err(error) = self.send().and_then(|()| self.receive(done)) {
+            self.handle_loss(&error);
+        } else if self.stream.is_some() && !self.operations.pending.is_empty() && self.operations.is_overdue()
+        {
+            self.handle_loss(&ErrorKind::TimedOut.into());
+        }
+        done.append(&mut self.operations.ended);
     }
 
     fn send(&mut self) -> io::Result<()> {
@@ -264,10 +258,10 @@ impl TcpQueue {
     }
 
     fn receive(&mut self, done: &mut Vec<Completion>) -> io::Result<()> {
-        while !self.pending.is_empty() {
+        while !self.operations.pending.is_empty() {
             self.process_input(done)?;
             let Some(stream) = &mut self.stream else { return Ok(()) };
-            let rest = self.pending.front().and_then(|front| {
+            let rest = self.operations.pending.front().and_then(|front| {
                 let left = (front.announced? - front.filled) as usize;
                 Some((front.into.wrapping_add(front.filled as usize), left))
             });
@@ -277,7 +271,7 @@ impl TcpQueue {
                     // and belongs to this read alone. The announced bytes are at most the requested ones.
                     unsafe { sockets::receive(stream, into, left) }
                 }
-                _ if self.pending.is_empty() => return Ok(()),
+                _ if self.operations.pending.is_empty() => return Ok(()),
                 _ => {
                     // The remaining input is shorter than a head.
                     self.input.copy_within(self.from..self.to, 0);
@@ -288,8 +282,8 @@ impl TcpQueue {
             match got {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok(got) => {
-                    self.last_progress = Instant::now();
-                    match (rest, self.pending.front_mut()) {
+                    self.operations.note_progress();
+                    match (rest, self.operations.pending.front_mut()) {
                         (Some((_, left)), Some(front)) if left >= DIRECT_BYTES => front.filled += got as u32,
                         _ => self.to += got,
                     }
@@ -304,7 +298,7 @@ impl TcpQueue {
 
     /// Processes the received bytes, except for an incomplete head at their end.
     fn process_input(&mut self, done: &mut Vec<Completion>) -> io::Result<()> {
-        while let Some(front) = self.pending.front_mut() {
+        while let Some(front) = self.operations.pending.front_mut() {
             let available = &self.input[self.from..self.to];
             let Some(announced) = front.announced else {
                 let Some(bytes) = available.first_chunk::<RESPONSE_HEAD_BYTES>() else { return Ok(()) };
@@ -326,8 +320,7 @@ impl TcpQueue {
                     unsafe { front.old.write_unaligned(response.old) };
                 }
                 done.push(Completion { id: front.id, result: response.outcome.result() });
-                self.was_repeated = false;
-                self.pending.pop_front();
+                self.operations.take_answered();
                 continue;
             };
             let now = available.len().min((announced - front.filled) as usize);
@@ -343,8 +336,7 @@ impl TcpQueue {
                 return Ok(());
             }
             done.push(Completion { id: front.id, result: Ok(announced) });
-            self.was_repeated = false;
-            self.pending.pop_front();
+            self.operations.take_answered();
         }
         Ok(())
     }
@@ -378,7 +370,7 @@ impl TcpQueue {
 
 impl Queue for TcpQueue {
     unsafe fn submit(&mut self, reads: &[Read]) -> Result<usize, TierError> {
-        let taken = reads.len().min(self.depth - self.in_flight());
+        let taken = reads.len().min(self.operations.room());
         reads[..taken].iter().for_each(|read| self.push_read(read));
         self.poll_connection();
         if let Err(error) = self.send() {
@@ -389,17 +381,17 @@ impl Queue for TcpQueue {
 
     fn reap(&mut self, done: &mut Vec<Completion>, wait: Option<Duration>) -> Result<(), TierError> {
         let before = done.len();
-        done.append(&mut self.ended);
+        done.append(&mut self.operations.ended);
         self.advance(done);
         let Some(wait) = wait else { return Ok(()) };
         let end = Instant::now() + wait;
-        while done.len() == before && !self.pending.is_empty() {
+        while done.len() == before && !self.operations.pending.is_empty() {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
             // Limit the wait, in order to notice a silent node, or one that has come back.
-            let limit = if self.stream.is_some() { self.timeout } else { RETRY };
+            let limit = if self.stream.is_some() { self.operations.timeout() } else { RETRY };
             if self.wait(left.min(limit)) && self.clear_wakeups() {
                 break;
             }
@@ -422,7 +414,7 @@ impl Queue for TcpQueue {
     }
 
     fn in_flight(&self) -> usize {
-        self.pending.len() + self.ended.len()
+        self.operations.in_flight()
     }
 
     fn give_up(&mut self) {
@@ -440,51 +432,20 @@ impl WriteQueue for TcpQueue {
     unsafe fn submit_operations(&mut self, operations: &[Operation]) -> Result<usize, TierError> {
         // Operations that change something may block until there is a connection.
         if self.stream.is_none()
-            && self.pending.is_empty()
+            && self.operations.pending.is_empty()
             && let Ok(connection) = connect(&self.source, self.opened)
         {
             self.set_connection(connection);
         }
         let mut taken = 0;
         for chain in operations.chunk_by(|before, _| before.linked) {
-            if chain.len() > self.depth {
-                return Err(TierError::Parameter(format!(
-                    "{} linked operations do not fit a queue of depth {}: open it deeper, or link fewer",
-                    chain.len(),
-                    self.depth
-                )));
-            }
-            if chain.len() > self.depth - self.in_flight() {
+            if !self.operations.admits(chain)? {
                 break;
             }
-            if self.stream.is_none() {
-                // Changes do not wait for a lost node, because its content may have changed when it comes
-                // back.
-                let lost = ReadFault::of(FaultKind::LostPeer);
-                self.ended.extend(chain.iter().map(|one| Completion { id: one.id, result: Err(lost) }));
-                taken += chain.len();
-                continue;
-            }
-            for (at, operation) in chain.iter().enumerate() {
-                let (into, old, bytes) = buffers_of(operation.action);
-                let head = OperationHead {
-                    verb: verb_of(operation.action),
-                    linked: at + 1 < chain.len(),
-                    len: operation.action.len(),
-                    region: self.region,
-                    offset: operation.offset,
-                };
-                let is_linked = chain.len() > 1;
-                let pending = PendingOperation {
-                    id: operation.id,
-                    head,
-                    into,
-                    old,
-                    is_linked,
-                    announced: None,
-                    filled: 0,
-                };
-                self.push_operation(pending, bytes);
+            if self.stream.is_some() {
+                self.push_chain(chain);
+            } else {
+                self.operations.fail_chain(chain);
             }
             taken += chain.len();
         }

@@ -3,16 +3,14 @@
 use super::cancellable::cancelled;
 use bathyal_store::CancelScope;
 use bathyal_tier::contract::{Action, Operation, WriteQueue};
-use bathyal_tier::{Completion, Queue, Read, ReadFault, Tier, TierError, WriteTier};
+use bathyal_tier::{Completion, Queue, Read, ReadFault, Tier, TierError, WriteTier, complete_all};
 use std::io;
-use std::time::Duration;
+use std::ops::ControlFlow;
 
 /// Maximum bytes of a piece.
 const PIECE_BYTES: usize = 256 << 10;
 /// Pieces in flight.
 const IN_FLIGHT: u32 = 8;
-/// Interval between checks for cancellation of the thread.
-const CANCEL_CHECK: Duration = Duration::from_millis(50);
 
 /// Reads bytes from `offset` on into `out`, which is filled completely.
 pub(super) fn read(tier: &dyn Tier, offset: u64, out: &mut [u8]) -> io::Result<()> {
@@ -35,7 +33,7 @@ pub(super) fn read(tier: &dyn Tier, offset: u64, out: &mut [u8]) -> io::Result<(
         unsafe { queue.submit(&reads[from..]) }
     };
     let expected = |id: u64| pieces.iter().find(|(at, _)| *at as u64 == id).map_or(0, |(_, len)| *len);
-    complete_all(queue.as_mut(), reads.len(), submit, expected)
+    complete(queue.as_mut(), reads.len(), submit, expected)
 }
 
 /// Writes `bytes` at `offset`.
@@ -54,7 +52,7 @@ pub(super) fn write(tier: &dyn WriteTier, offset: u64, bytes: &[u8]) -> io::Resu
         unsafe { queue.submit_operations(&operations[from..]) }
     };
     let expected = |id: u64| pieces.iter().find(|(at, _)| *at as u64 == id).map_or(0, |(_, len)| *len);
-    complete_all(queue.as_mut(), operations.len(), submit, expected)
+    complete(queue.as_mut(), operations.len(), submit, expected)
 }
 
 /// Returns the offsets and lengths of the pieces of `len` bytes.
@@ -62,38 +60,27 @@ fn pieces_of(len: usize) -> Vec<(usize, usize)> {
     (0..len).step_by(PIECE_BYTES).map(|at| (at, PIECE_BYTES.min(len - at))).collect()
 }
 
-/// Submits `count` pieces and waits for all of them. Fails if a piece moves fewer bytes than `expected`
-/// returns for its id.
-fn complete_all<Q: Queue + ?Sized>(
+/// Submits `count` pieces and waits for all of them. Fails if a piece fails or moves fewer bytes than
+/// `expected` returns for its id, or if the work of this thread is cancelled.
+fn complete<Q: Queue + ?Sized>(
     queue: &mut Q,
     count: usize,
-    mut submit: impl FnMut(&mut Q, usize) -> Result<usize, TierError>,
+    submit: impl FnMut(&mut Q, usize) -> Result<usize, TierError>,
     expected: impl Fn(u64) -> usize,
 ) -> io::Result<()> {
-    let (mut next, mut ended) = (0, 0);
-    let mut done: Vec<Completion> = Vec::new();
-    let mut failed = None;
-    while ended < count {
-        if next < count && failed.is_none() {
-            next += submit(queue, next).map_err(io_error)?;
-        }
-        queue.reap(&mut done, Some(CANCEL_CHECK)).map_err(io_error)?;
-        if CancelScope::is_cancelled() {
-            return Err(cancelled());
-        }
-        ended += done.len();
-        for Completion { id, result } in done.drain(..) {
-            match result {
-                Ok(moved) if moved as usize == expected(id) => {}
-                Ok(_) => failed = failed.or(Some(io::Error::from(io::ErrorKind::UnexpectedEof))),
-                Err(fault) => failed = failed.or(Some(fault_error(fault))),
-            }
-        }
-        if failed.is_some() && ended == next {
-            break;
-        }
-    }
-    failed.map_or(Ok(()), Err)
+    let check = |Completion { id, result }: &Completion| match result {
+        Ok(moved) if *moved as usize == expected(*id) => Ok(()),
+        Ok(_) => Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
+        Err(fault) => Err(fault_error(*fault)),
+    };
+    let mut outcome = Ok(());
+    complete_all(queue, count, submit, |done| {
+        outcome =
+            if CancelScope::is_cancelled() { Err(cancelled()) } else { done.iter().try_for_each(check) };
+        if outcome.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })
+    .map_err(io_error)?;
+    outcome
 }
 
 fn io_error(error: TierError) -> io::Error {

@@ -3,9 +3,10 @@
 use crate::test_node::{TestNode, bytes, store, tier};
 use bathyal_remote::{Credentials, Identity, Node, NodeOptions};
 use bathyal_store::{GenerationExt, Store};
-use bathyal_tier::{Completion, FaultKind, Queue, Read};
+use bathyal_tier::{Completion, FaultKind, Queue, Read, complete_all};
 use std::io::{Read as _, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -90,15 +91,14 @@ pub fn read_parts(queue: &mut dyn Queue, count: usize, out: &mut [u8]) -> Vec<Co
             round: 0,
         })
         .collect();
-    // SAFETY: each read has its own part of `out`, and all have completed before this returns.
-    let taken = unsafe { queue.submit(&reads).unwrap() };
-    assert_eq!(taken, count);
-    let mut done = Vec::new();
-    let began = Instant::now();
-    while done.len() < count {
-        queue.reap(&mut done, Some(Duration::from_millis(200))).unwrap();
+    let (mut done, began) = (Vec::new(), Instant::now());
+    let collect = |some: &[Completion]| {
+        done.extend_from_slice(some);
         assert!(began.elapsed() < Duration::from_secs(20), "{} of {count}", done.len());
-    }
+        ControlFlow::Continue(())
+    };
+    // SAFETY: each read has its own part of `out`, and all have completed before this returns.
+    complete_all(queue, count, |queue, from| unsafe { queue.submit(&reads[from..]) }, collect).unwrap();
     assert_eq!(queue.in_flight(), 0);
     done.sort_by_key(|done| done.id);
     done
@@ -204,7 +204,7 @@ fn reads_from_a_restarted_node_fail() {
     let second = TestNode { server: node, folder };
     second.put("index", &content());
     let done = read_parts(queue.as_mut(), 50, &mut vec![0; 200_000]);
-    assert!(done.iter().all(|done| done.result.unwrap_err().kind == FaultKind::Changed), "{done:?}");
+    assert!(done.iter().all(|done| done.result.unwrap_err().kind == FaultKind::Forgotten), "{done:?}");
     let again = store(address, &credentials, &store_options, second.folder.path()).open("index").unwrap();
     assert!(bytes(again.as_ref()) == content());
 }
@@ -247,7 +247,7 @@ fn waiting_reads_continue_when_the_node_holds_the_same_generation_again() {
             let done = read_parts(queue.as_mut(), 50, &mut out);
             assert!(done.iter().all(|done| done.result == Ok(4000)) && out == content(), "{done:?}");
         } else {
-            let kinds = [FaultKind::Changed, FaultKind::LostPeer];
+            let kinds = [FaultKind::Forgotten, FaultKind::LostPeer];
             assert!(done.iter().all(|done| kinds.contains(&done.result.unwrap_err().kind)), "{done:?}");
         }
         drop(second);

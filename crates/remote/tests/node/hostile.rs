@@ -6,7 +6,7 @@ use bathyal_remote::wire::{
 };
 use bathyal_remote::{Credentials, Identity};
 use bathyal_store::{Replace, Store, StoreError};
-use bathyal_tier::{Completion, FaultKind, Queue, Read};
+use bathyal_tier::{FaultKind, Queue, Read, complete_operations, complete_reads};
 use std::io::{ErrorKind, Read as _, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
@@ -91,13 +91,10 @@ fn start_relay(node: SocketAddr) -> (SocketAddr, Receiver<Vec<u8>>) {
 
 /// Reads 8 bytes at offset 0.
 fn read_8_bytes(queue: &mut dyn Queue) {
-    let (mut buffer, mut done) = ([0; 8], Vec::new());
+    let mut buffer = [0; 8];
     let read = Read { id: 1, offset: 0, len: 8, buffer: buffer.as_mut_ptr(), round: 0 };
     // SAFETY: the buffer outlives the read, which has completed before this returns.
-    unsafe { queue.submit(&[read]).unwrap() };
-    while done.is_empty() {
-        queue.reap(&mut done, Some(Duration::from_secs(1))).unwrap();
-    }
+    unsafe { complete_reads(queue, &[read]).unwrap() };
 }
 
 #[test]
@@ -182,12 +179,8 @@ fn reads_outside_are_short_and_changes_outside_are_refused() {
         let mut buffer = [0; 64];
         for (offset, expected) in [(990, 10), (1000, 0), (u64::MAX - 3, 0)] {
             let read = Read { id: 1, offset, len: 64, buffer: buffer.as_mut_ptr(), round: 0 };
-            // SAFETY: the buffer outlives the queue's use of it: the completion is waited for.
-            unsafe { queue.submit(&[read]).unwrap() };
-            let mut done: Vec<Completion> = Vec::new();
-            while done.is_empty() {
-                queue.reap(&mut done, Some(Duration::from_secs(1))).unwrap();
-            }
+            // SAFETY: the buffer outlives the read, which has completed when this returns.
+            let done = unsafe { complete_reads(queue.as_mut(), &[read]).unwrap() };
             assert_eq!(done[0].result, Ok(expected), "{transport}, {offset}");
         }
         drop(queue);
@@ -196,11 +189,7 @@ fn reads_outside_are_short_and_changes_outside_are_refused() {
             let action = bathyal_tier::Action::Write { from: buffer.as_ptr(), len: 8 };
             let write = bathyal_tier::Operation { id: 1, offset, action, linked: false };
             // SAFETY: as above.
-            unsafe { queue.submit_operations(&[write]).unwrap() };
-            let mut done: Vec<Completion> = Vec::new();
-            while done.is_empty() {
-                queue.reap(&mut done, Some(Duration::from_secs(1))).unwrap();
-            }
+            let done = unsafe { complete_operations(queue.as_mut(), &[write]).unwrap() };
             assert_eq!(done[0].result.unwrap_err().kind, FaultKind::Device, "{transport}, {offset}");
         }
     }

@@ -7,7 +7,7 @@ use crate::test_node::{TestNode, store, tier};
 use bathyal_remote::{Identity, Node, NodeOptions};
 use bathyal_store::Store;
 use bathyal_tier::contract::{Action, Operation};
-use bathyal_tier::{Completion, FaultKind, Read, Tier};
+use bathyal_tier::{Completion, FaultKind, Read, Tier, complete_operations, complete_reads};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -116,14 +116,9 @@ fn atomic_operations_are_executed_by_devices_or_by_processors() {
     let add = Action::FetchAndAdd { by: 1, old: &raw mut old };
     let result_of_add = |tier: &dyn Tier| {
         let mut queue = tier.writable().unwrap().open_write(8).unwrap();
-        let mut done: Vec<Completion> = Vec::new();
+        let operation = Operation { id: 1, offset: 8, action: add, linked: false };
         // SAFETY: the number outlives the queue.
-        unsafe {
-            queue.submit_operations(&[Operation { id: 1, offset: 8, action: add, linked: false }]).unwrap()
-        };
-        while done.is_empty() {
-            queue.reap(&mut done, Some(Duration::from_millis(100))).unwrap();
-        }
+        let done = unsafe { complete_operations(queue.as_mut(), &[operation]).unwrap() };
         done[0].result.map_err(|fault| fault.kind)
     };
     assert_eq!(
@@ -198,7 +193,7 @@ fn reads_fail_soon_after_a_node_stops_and_a_restarted_node_is_not_the_same() {
     let second = TestNode { server: node, folder };
     second.put("index", &content());
     let done = read_parts(queue.as_mut(), 50, &mut vec![0; 200_000]);
-    assert!(done.iter().all(|done| done.result.unwrap_err().kind == FaultKind::Changed), "{done:?}");
+    assert!(done.iter().all(|done| done.result.unwrap_err().kind == FaultKind::Forgotten), "{done:?}");
     let again = store(address, &credentials, &[VERBS], second.folder.path()).open("index").unwrap();
     assert!(crate::test_node::bytes(again.as_ref()) == content());
 }
@@ -251,11 +246,7 @@ fn unanswered_changes_fail_and_an_invalid_one_fails_alone() {
     let inside = Operation { id: 2, offset: 8, action: add, linked: false };
     let after = Operation { id: 3, offset: 64, action: read, linked: false };
     // SAFETY: the buffers outlive the operations, which have completed before they are used.
-    unsafe { queue.submit_operations(&[outside, inside, after]).unwrap() };
-    let mut done: Vec<Completion> = Vec::new();
-    while done.len() < 3 {
-        queue.reap(&mut done, Some(Duration::from_millis(100))).unwrap();
-    }
+    let mut done = unsafe { complete_operations(queue.as_mut(), &[outside, inside, after]).unwrap() };
     done.sort_by_key(|done| done.id);
     assert_eq!(done[0].result.unwrap_err().errno, libc::EINVAL);
     assert_eq!((done[1].result, done[2].result, old), (Ok(8), Ok(64), 0x0707_0707_0707_0707));
@@ -289,11 +280,7 @@ fn reads_into_unregistered_buffers_match_reads_into_registered_ones() {
         .map(|(buffer, id)| Read { id, offset: 1001, len: 8192, buffer, round: 0 })
         .collect();
     // SAFETY: each read has its own buffer, and all have completed before they are used.
-    unsafe { queue.submit(&reads).unwrap() };
-    let mut done = Vec::new();
-    while done.len() < 2 {
-        queue.reap(&mut done, Some(Duration::from_millis(100))).unwrap();
-    }
+    let done = unsafe { complete_reads(queue.as_mut(), &reads).unwrap() };
     drop(queue);
     assert!(registered == other && registered == content()[1001..][..8192], "{done:?}");
 }

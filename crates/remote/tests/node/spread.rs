@@ -353,7 +353,7 @@ fn reads_from_a_restarted_node_fail() {
     let second = restart(second);
     let address = second.server.address();
     let done = read_parts(queue.as_mut(), 50, &mut vec![0; 200_000]);
-    let kinds = [FaultKind::Changed, FaultKind::LostPeer];
+    let kinds = [FaultKind::Forgotten, FaultKind::LostPeer];
     let failed = done.iter().filter_map(|done| done.result.err());
     assert!(
         failed.clone().count() >= 25 && failed.clone().all(|fault| kinds.contains(&fault.kind)),

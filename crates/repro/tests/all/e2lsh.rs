@@ -79,7 +79,7 @@ fn check_small_and_wrong_sets(folder: &Path) {
     // A set may have two vectors. An index of another family under the expected name is refused.
     let two = "e2lsh base.fbin queries.fbin --vectors 2 -k 1 --tables 2 --gammas 0.5 --repeats 1 --work two \
                --output of-two";
-    repro(folder, two).succeeds();
+    repro(folder, two).good();
     let queries = VectorFile::open(folder.join("queries.fbin")).unwrap();
     let options = BuildOptions::of(FlatOptions::default());
     std::fs::create_dir(folder.join("other")).unwrap();

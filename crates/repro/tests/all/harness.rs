@@ -1,4 +1,4 @@
-//! Small generated files, and runs of the program.
+//! Runs of the program, the records that they write, and a folder of small generated files.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,6 +10,8 @@ use bathyal_vectors::{VectorFile, write_ids};
 use serde_json::Value;
 use tempfile::TempDir;
 
+pub use crate::program::{Outcome, names, write_vectors};
+
 /// Number of vectors in [`folder`], their dim, and the number of queries.
 const VECTORS: usize = 400;
 const DIM: usize = 12;
@@ -17,55 +19,11 @@ const QUERIES: usize = 25;
 /// Exact neighbours per query in its ground truth.
 const NEIGHBORS: usize = 20;
 
-/// Exit code and output of a run of the program.
-#[derive(Debug)]
-pub struct ProgramOutput {
-    pub code: Option<i32>,
-    pub stdout: String,
-    pub stderr: String,
-}
-
-impl ProgramOutput {
-    /// Asserts exit code 0 and an empty stderr; returns stdout.
-    #[track_caller]
-    pub fn succeeds(self) -> String {
-        assert_eq!((self.code, self.stderr.as_str()), (Some(0), ""), "{self:?}");
-        self.stdout
-    }
-
-    /// Asserts exit code 0 and exactly one JSON object on stdout; returns the object.
-    #[track_caller]
-    pub fn json(self) -> Value {
-        let stdout = self.succeeds();
-        let value: Value = serde_json::from_str(&stdout).expect("stdout is one JSON value");
-        assert!(value.is_object());
-        value
-    }
-
-    /// Asserts exit code `code`, nothing on stdout except the JSON error object of `--json`, and a message
-    /// that contains all of `parts` and is no panic.
-    #[track_caller]
-    pub fn fails(self, code: i32, parts: &[&str]) {
-        assert_eq!(self.code, Some(code), "{self:?}");
-        if !self.stdout.is_empty() {
-            let output: Value = serde_json::from_str(&self.stdout).unwrap_or_else(|_| panic!("{self:?}"));
-            assert_eq!(output["error"]["exit_code"], code, "{self:?}");
-        }
-        for part in parts {
-            assert!(self.stderr.contains(part), "'{part}' is missing in: {}", self.stderr);
-        }
-        assert!(!self.stderr.contains("panicked"), "{}", self.stderr);
-        assert!(!self.stderr.contains("internal error"), "{}", self.stderr);
-    }
-}
-
 /// Runs the program with `arguments`, split at spaces, in `folder`.
-pub fn repro(folder: &Path, arguments: &str) -> ProgramOutput {
+pub fn repro(folder: &Path, arguments: &str) -> Outcome {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bathyal-repro"));
     let output = command.current_dir(folder).args(arguments.split_whitespace()).output();
-    let output = output.expect("the program starts");
-    let text = |bytes| String::from_utf8(bytes).expect("the program prints UTF-8");
-    ProgramOutput { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    Outcome::of(output.expect("the program starts"))
 }
 
 /// The records that a run wrote.
@@ -111,26 +69,6 @@ pub fn number(record: &Value, key: &str) -> f64 {
     record[key].as_f64().unwrap_or_else(|| panic!("{key} of {record}"))
 }
 
-/// Returns pseudo-random numbers from -1 to 1, the same in every run.
-fn numbers(count: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    };
-    (0..count).map(|_| next()).collect()
-}
-
-/// Writes a `count x dim` matrix of numbers to `folder/name`, an `.fbin`.
-pub fn write_vectors(folder: &Path, name: &str, count: usize, dim: usize, seed: u64) {
-    let header = [count as u32, dim as u32].into_iter().flat_map(u32::to_le_bytes);
-    let values = numbers(count * dim, seed);
-    let content: Vec<u8> = header.chain(values.iter().flat_map(|value| value.to_le_bytes())).collect();
-    std::fs::write(folder.join(name), content).unwrap();
-}
-
 /// Returns a folder with `base.fbin`, `queries.fbin` and `gt.ibin` (k = 20).
 pub fn folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
@@ -141,13 +79,4 @@ pub fn folder() -> TempDir {
     let exact = exact_neighbors(&base, &queries, Metric::L2, NEIGHBORS, None, &Silent).unwrap();
     write_ids(folder.path().join("gt.ibin"), &exact).unwrap();
     folder
-}
-
-/// Returns the names in `folder`, sorted.
-pub fn names(folder: &Path) -> Vec<String> {
-    let entries = folder.read_dir().unwrap();
-    let mut names: Vec<_> =
-        entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
-    names.sort();
-    names
 }

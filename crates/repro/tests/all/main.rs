@@ -7,4 +7,6 @@ mod d_hnsw;
 mod e2lsh;
 mod gustann;
 mod harness;
+#[path = "../../../cli/tests/command/program.rs"]
+mod program;
 mod second_tier;

@@ -10,8 +10,9 @@ mod clock;
 use self::clock::GapClock;
 use super::unknown;
 use crate::backend::wake_flag::WakeFlag;
-use crate::contract::{Completion, Queue, Read, Span, Tier, TierProfile, WriteTier};
+use crate::contract::{Completion, Queue, Read, Tier, TierProfile};
 use crate::error::{ReadFault, TierError};
+use crate::forward::{LayerQueue, LayerTier};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::path::Path;
@@ -191,18 +192,18 @@ impl DelayTier {
     }
 }
 
-impl Tier for DelayTier {
+impl LayerTier for DelayTier {
+    fn below(&self) -> &dyn Tier {
+        &*self.tier
+    }
+
     fn profile(&self) -> &TierProfile {
         &self.profile
     }
 
-    fn len(&self) -> u64 {
-        self.tier.len()
-    }
-
-    fn open(&self, depth: u32) -> Result<Box<dyn Queue>, TierError> {
-        Ok(Box::new(DelayQueue {
-            queue: self.tier.open(depth)?,
+    fn queue_over(&self, queue: Box<dyn Queue>, depth: u32) -> Box<dyn Queue> {
+        Box::new(DelayQueue {
+            queue,
             latency_ns: self.delay.latency_ns,
             issue_ns: self.delay.issue_ns,
             transfer: Transfer::new(&self.delay),
@@ -214,15 +215,7 @@ impl Tier for DelayTier {
             delayed: VecDeque::new(),
             reaped: Vec::new(),
             wake_flag: Arc::default(),
-        }))
-    }
-
-    fn writable(&self) -> Option<&dyn WriteTier> {
-        None
-    }
-
-    fn is_shared(&self) -> bool {
-        self.tier.is_shared()
+        })
     }
 }
 
@@ -289,6 +282,11 @@ struct DelayQueue {
 }
 
 impl DelayQueue {
+    /// Returns the number of reads that are pending or delayed.
+    fn unfinished(&self) -> usize {
+        self.pending.len() + self.delayed.len()
+    }
+
     /// Removes a pending read and returns the time at which it is due. It is nearly always the first, since
     /// most tiers complete reads in the order of submission. Reads with the same id are interchangeable.
     #[inline]
@@ -360,10 +358,18 @@ impl DelayQueue {
     }
 }
 
-impl Queue for DelayQueue {
+impl LayerQueue for DelayQueue {
+    fn below(&self) -> &dyn Queue {
+        &*self.queue
+    }
+
+    fn below_mut(&mut self) -> &mut dyn Queue {
+        &mut *self.queue
+    }
+
     unsafe fn submit(&mut self, reads: &[Read]) -> Result<usize, TierError> {
         // Delayed reads count, too: they are in flight on the emulated device.
-        let room = self.depth.saturating_sub(self.in_flight()).min(reads.len());
+        let room = self.depth.saturating_sub(self.unfinished()).min(reads.len());
         // A second reading of the clock is needed only if there is an issue cost.
         let begin = if self.issue_ns > 0 { self.clock.enter() } else { 0 };
         // SAFETY: the same buffers under the same contract.
@@ -380,7 +386,7 @@ impl Queue for DelayQueue {
         self.deliver(begin, done);
         let Some(wait) = wait else { return outcome };
         let end = begin.saturating_add(wait.as_nanos() as u64);
-        while outcome.is_ok() && done.len() == first && self.in_flight() > 0 {
+        while outcome.is_ok() && done.len() == first && self.unfinished() > 0 {
             let now = self.clock.now_ns();
             self.deliver(now, done);
             if now >= end || self.wake_flag.take() {
@@ -404,26 +410,8 @@ impl Queue for DelayQueue {
         outcome
     }
 
-    fn map(&self, span: Span) -> Option<&[u8]> {
-        self.queue.map(span)
-    }
-
-    /// Returns `None`: reads take time, so they must be submitted.
-    fn lend(&self) -> Option<&[u8]> {
-        None
-    }
-
-    unsafe fn register(&mut self, region: *mut u8, len: usize) -> Result<(), TierError> {
-        // SAFETY: passed on under the same contract.
-        unsafe { self.queue.register(region, len) }
-    }
-
     fn in_flight(&self) -> usize {
-        self.pending.len() + self.delayed.len()
-    }
-
-    fn give_up(&mut self) {
-        self.queue.give_up();
+        self.unfinished()
     }
 
     fn waker(&mut self) -> Option<Waker> {

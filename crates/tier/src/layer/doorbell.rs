@@ -1,13 +1,12 @@
 //! Reads in doorbell batches (d-HNSW, section 3.2): a batch is one round trip, and the next one begins when
 //! all of its reads have arrived. The layer counts round trips, with or without a limit.
 
-use crate::contract::{Completion, Queue, Read, Span, Tier, TierProfile, WriteTier};
+use crate::contract::{Queue, Read, Tier};
 use crate::error::TierError;
+use crate::forward::{LayerQueue, LayerTier};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::Waker;
-use std::time::Duration;
 
 /// Counts of all queues of a [`DoorbellTier`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -76,32 +75,15 @@ impl DoorbellTier {
     }
 }
 
-impl Tier for DoorbellTier {
-    fn profile(&self) -> &TierProfile {
-        self.tier.profile()
+impl LayerTier for DoorbellTier {
+    fn below(&self) -> &dyn Tier {
+        &*self.tier
     }
 
-    fn len(&self) -> u64 {
-        self.tier.len()
-    }
-
-    fn open(&self, depth: u32) -> Result<Box<dyn Queue>, TierError> {
+    fn queue_over(&self, queue: Box<dyn Queue>, _depth: u32) -> Box<dyn Queue> {
         let most = self.most.map_or(usize::MAX, |most| most.get() as usize);
-        let queue = self.tier.open(depth)?;
-        Ok(Box::new(DoorbellQueue {
-            queue,
-            most,
-            limited: self.most.is_some(),
-            counters: self.counters.clone(),
-        }))
-    }
-
-    fn writable(&self) -> Option<&dyn WriteTier> {
-        None
-    }
-
-    fn is_shared(&self) -> bool {
-        self.tier.is_shared()
+        let (limited, counters) = (self.most.is_some(), self.counters.clone());
+        Box::new(DoorbellQueue { queue, most, limited, counters })
     }
 }
 
@@ -112,7 +94,15 @@ struct DoorbellQueue {
     counters: Arc<Counters>,
 }
 
-impl Queue for DoorbellQueue {
+impl LayerQueue for DoorbellQueue {
+    fn below(&self) -> &dyn Queue {
+        &*self.queue
+    }
+
+    fn below_mut(&mut self) -> &mut dyn Queue {
+        &mut *self.queue
+    }
+
     unsafe fn submit(&mut self, reads: &[Read]) -> Result<usize, TierError> {
         let batch_in_flight = self.limited && self.queue.in_flight() > 0;
         let batch = if batch_in_flight { &[] } else { &reads[..reads.len().min(self.most)] };
@@ -122,42 +112,13 @@ impl Queue for DoorbellQueue {
         self.counters.count(&batch[..taken.min(batch.len())]);
         Ok(taken)
     }
-
-    fn reap(&mut self, done: &mut Vec<Completion>, wait: Option<Duration>) -> Result<(), TierError> {
-        self.queue.reap(done, wait)
-    }
-
-    fn map(&self, span: Span) -> Option<&[u8]> {
-        self.queue.map(span)
-    }
-
-    /// Returns `None`: each read must be submitted to be counted.
-    fn lend(&self) -> Option<&[u8]> {
-        None
-    }
-
-    unsafe fn register(&mut self, region: *mut u8, len: usize) -> Result<(), TierError> {
-        // SAFETY: passed on under the same contract.
-        unsafe { self.queue.register(region, len) }
-    }
-
-    fn in_flight(&self) -> usize {
-        self.queue.in_flight()
-    }
-
-    fn give_up(&mut self) {
-        self.queue.give_up();
-    }
-
-    fn waker(&mut self) -> Option<Waker> {
-        self.queue.waker()
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::backend::sim::{Latency, SimOptions, SimTier};
+    use std::time::Duration;
 
     const READS: usize = 10;
     const LEN: u32 = 512;

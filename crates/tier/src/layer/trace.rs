@@ -2,8 +2,9 @@
 
 use super::{Slots, unknown};
 use crate::buffers::BufferPool;
-use crate::contract::{Completion, Queue, Read, Span, Tier, TierProfile, WriteTier};
+use crate::contract::{Completion, Queue, Read, Tier};
 use crate::error::{ReadFault, TierError};
+use crate::forward::{LayerQueue, LayerTier};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,7 +12,6 @@ use std::io::{BufRead, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
 use std::time::{Duration, Instant};
 
 /// Records that a queue collects before it appends them to the trace, so that threads rarely contend for the
@@ -161,33 +161,21 @@ impl TraceTier {
     }
 }
 
-impl Tier for TraceTier {
-    fn profile(&self) -> &TierProfile {
-        self.tier.profile()
+impl LayerTier for TraceTier {
+    fn below(&self) -> &dyn Tier {
+        &*self.tier
     }
 
-    fn len(&self) -> u64 {
-        self.tier.len()
-    }
-
-    fn open(&self, depth: u32) -> Result<Box<dyn Queue>, TierError> {
+    fn queue_over(&self, queue: Box<dyn Queue>, _depth: u32) -> Box<dyn Queue> {
         let number = self.trace.state.queues.fetch_add(1, Ordering::Relaxed);
-        Ok(Box::new(TraceQueue {
-            queue: self.tier.open(depth)?,
+        Box::new(TraceQueue {
+            queue,
             number,
             trace: self.trace.clone(),
             in_flight: Slots::new(),
             renumbered: Vec::new(),
             batch: Vec::with_capacity(RECORD_BATCH),
-        }))
-    }
-
-    fn writable(&self) -> Option<&dyn WriteTier> {
-        None
-    }
-
-    fn is_shared(&self) -> bool {
-        self.tier.is_shared()
+        })
     }
 }
 
@@ -219,7 +207,15 @@ impl TraceQueue {
     }
 }
 
-impl Queue for TraceQueue {
+impl LayerQueue for TraceQueue {
+    fn below(&self) -> &dyn Queue {
+        &*self.queue
+    }
+
+    fn below_mut(&mut self) -> &mut dyn Queue {
+        &mut *self.queue
+    }
+
     unsafe fn submit(&mut self, reads: &[Read]) -> Result<usize, TierError> {
         let submitted_ns = self.now_ns();
         self.renumbered.clear();
@@ -265,32 +261,6 @@ impl Queue for TraceQueue {
             self.trace.append(&mut self.batch);
         }
         outcome
-    }
-
-    fn map(&self, span: Span) -> Option<&[u8]> {
-        self.queue.map(span)
-    }
-
-    /// Returns `None`: each read must be submitted to be recorded.
-    fn lend(&self) -> Option<&[u8]> {
-        None
-    }
-
-    unsafe fn register(&mut self, region: *mut u8, len: usize) -> Result<(), TierError> {
-        // SAFETY: passed on under the same contract.
-        unsafe { self.queue.register(region, len) }
-    }
-
-    fn in_flight(&self) -> usize {
-        self.queue.in_flight()
-    }
-
-    fn give_up(&mut self) {
-        self.queue.give_up();
-    }
-
-    fn waker(&mut self) -> Option<Waker> {
-        self.queue.waker()
     }
 }
 

@@ -150,3 +150,9 @@ fn a_fault_has_the_kind_of_its_error_number() {
         }
     }
 }
+
+#[test]
+fn only_a_memory_node_is_said_to_be_worth_waiting_for() {
+    assert!(FaultKind::Forgotten.words().contains("wait=60"));
+    assert!(!FaultKind::Changed.words().contains("wait"));
+}

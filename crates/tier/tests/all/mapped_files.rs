@@ -4,6 +4,7 @@ use bathyal_tier::backend::dram::DramTier;
 use bathyal_tier::backend::mapped::{MappedFile, MappedOptions, MappedPlace, MappedTier, Source};
 use bathyal_tier::conformance::{Capabilities, check};
 use bathyal_tier::{Action, FaultKind, Operation, ReadFault, Tier, TierError, WriteTier};
+use bathyal_tier::{complete_operations, complete_reads};
 use std::cell::Cell;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -51,12 +52,9 @@ fn files_mapped_for_reading_conform() {
 /// Carries one operation out and returns its result.
 fn act(tier: &dyn WriteTier, offset: u64, action: Action) -> Result<u32, ReadFault> {
     let mut queue = tier.open_write(1).unwrap();
-    // SAFETY: the memory of the action is valid until its completion has been reaped below.
-    let taken = unsafe { queue.submit_operations(&[Operation { id: 7, offset, action, linked: false }]) };
-    assert_eq!(taken.unwrap(), 1);
-    let mut done = Vec::new();
-    queue.reap(&mut done, None).unwrap();
-    done[0].result
+    let operation = Operation { id: 7, offset, action, linked: false };
+    // SAFETY: the memory of the action is valid until its completion.
+    unsafe { complete_operations(queue.as_mut(), &[operation]) }.unwrap()[0].result
 }
 
 #[test]
@@ -81,11 +79,10 @@ fn several_mappings_of_a_file_see_each_others_changes() {
     assert_eq!(act(&map(), 9987, write), Ok(13));
     // A mapping for reading and the file have the changes, too.
     let reader = MappedFile::at(&path).map().unwrap();
-    let (mut queue, mut found, mut done) = (reader.open(1).unwrap(), [0; 10_000], Vec::new());
+    let (mut queue, mut found) = (reader.open(1).unwrap(), [0; 10_000]);
     let read = bathyal_tier::Read { id: 1, offset: 0, len: 10_000, buffer: found.as_mut_ptr(), round: 0 };
     // SAFETY: the buffer is valid until the completion.
-    unsafe { queue.submit(&[read]).unwrap() };
-    queue.reap(&mut done, None).unwrap();
+    let done = unsafe { complete_reads(queue.as_mut(), &[read]) }.unwrap();
     assert_eq!(done[0].result, Ok(10_000));
     assert_eq!(u64::from_le_bytes(found[4096..4104].try_into().unwrap()), 9000);
     assert_eq!(&found[9987..], text);

@@ -1,11 +1,9 @@
 //! Devices that count their operations.
 
 use bathyal_collection::CollectionOptions;
-use bathyal_tier::{Completion, Queue, Read, Span, Tier, TierError, TierProfile, WriteTier};
+use bathyal_tier::{LayerQueue, LayerTier, Queue, Read, Tier, TierError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::Waker;
-use std::time::Duration;
 
 /// Counters of all devices other than memory.
 #[derive(Default)]
@@ -45,26 +43,14 @@ struct Counted {
     counts: Arc<Counts>,
 }
 
-impl Tier for Counted {
-    fn profile(&self) -> &TierProfile {
-        self.tier.profile()
+impl LayerTier for Counted {
+    fn below(&self) -> &dyn Tier {
+        &*self.tier
     }
 
-    fn len(&self) -> u64 {
-        self.tier.len()
-    }
-
-    fn open(&self, depth: u32) -> Result<Box<dyn Queue>, TierError> {
+    fn queue_over(&self, queue: Box<dyn Queue>, _depth: u32) -> Box<dyn Queue> {
         self.counts.opened.fetch_add(1, Ordering::Relaxed);
-        Ok(Box::new(CountedQueue { queue: self.tier.open(depth)?, counts: self.counts.clone() }))
-    }
-
-    fn writable(&self) -> Option<&dyn WriteTier> {
-        None
-    }
-
-    fn is_shared(&self) -> bool {
-        self.tier.is_shared()
+        Box::new(CountedQueue { queue, counts: self.counts.clone() })
     }
 }
 
@@ -73,40 +59,19 @@ struct CountedQueue {
     counts: Arc<Counts>,
 }
 
-impl Queue for CountedQueue {
+impl LayerQueue for CountedQueue {
+    fn below(&self) -> &dyn Queue {
+        &*self.queue
+    }
+
+    fn below_mut(&mut self) -> &mut dyn Queue {
+        &mut *self.queue
+    }
+
     unsafe fn submit(&mut self, reads: &[Read]) -> Result<usize, TierError> {
         // SAFETY: the caller's guarantees are passed on unchanged.
         let taken = unsafe { self.queue.submit(reads) }?;
         self.counts.reads.fetch_add(taken as u64, Ordering::Relaxed);
         Ok(taken)
-    }
-
-    fn reap(&mut self, done: &mut Vec<Completion>, wait: Option<Duration>) -> Result<(), TierError> {
-        self.queue.reap(done, wait)
-    }
-
-    fn map(&self, span: Span) -> Option<&[u8]> {
-        self.queue.map(span)
-    }
-
-    fn lend(&self) -> Option<&[u8]> {
-        None
-    }
-
-    unsafe fn register(&mut self, region: *mut u8, len: usize) -> Result<(), TierError> {
-        // SAFETY: the caller's guarantees are passed on unchanged.
-        unsafe { self.queue.register(region, len) }
-    }
-
-    fn in_flight(&self) -> usize {
-        self.queue.in_flight()
-    }
-
-    fn give_up(&mut self) {
-        self.queue.give_up();
-    }
-
-    fn waker(&mut self) -> Option<Waker> {
-        self.queue.waker()
     }
 }

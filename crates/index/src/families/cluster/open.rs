@@ -14,7 +14,7 @@ use crate::calibrate::reach::Reach;
 use crate::error::IndexError;
 use crate::family::StoredCapabilities;
 use crate::family::capabilities::{ArrivingFiles, RowsAlone, SingleVectorReads, StoredForCard};
-use crate::family::pages::{PAGES_AT_ONCE, Pages, Reading, walk};
+use crate::family::pages::{Pages, Reading, walk};
 use crate::family::rows::{PagesAlone, Rows};
 use crate::family::{
     Buffers, CodesOnCard, Description, Knob, Loading, MemorySplit, Needs, Opened, Place, Stored,
@@ -361,7 +361,7 @@ fn load_cluster(
         spawned.map_err(|source| TierError::System { operation: "start a thread that loads", source })?;
     }
     Ok(Cluster {
-        pages: Pages { layout, check: true, reading: Reading::Pages, at_once: PAGES_AT_ONCE },
+        pages: Pages::new(layout),
         set,
         codec,
         stored_codec,

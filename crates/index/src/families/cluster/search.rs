@@ -319,15 +319,7 @@ fn keep_best(hits: &mut Vec<Neighbor>, wanted: usize) -> f32 {
     worst
 }
 
-impl crate::family::Scratch for Scratch {
-    fn query(&self) -> &Query {
-        &self.query
-    }
-
-    fn query_mut(&mut self) -> &mut Query {
-        &mut self.query
-    }
-}
+crate::family::impl_scratch!(Scratch);
 
 impl Searcher for Cluster {
     type Scratch = Scratch;

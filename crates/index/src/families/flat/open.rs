@@ -8,7 +8,7 @@ use crate::calibrate::reach::Reach;
 use crate::error::IndexError;
 use crate::family::StoredCapabilities;
 use crate::family::capabilities::RowsAlone;
-use crate::family::pages::{PAGES_AT_ONCE, Pages, Reading, walk};
+use crate::family::pages::{Pages, walk};
 use crate::family::rows::{PagesAlone, Rows};
 use crate::family::{
     Buffers, Description, Knob, Loading, MemorySplit, Needs, Opened, Place, Stored, VerifyReport, Verifying,
@@ -181,6 +181,6 @@ pub(super) fn load_flat(
     };
     let (unit_pages, reads_ahead) =
         (layout.group_pages() as u32, search::reads_ahead(layout.group_bytes(), false));
-    let pages = Pages { layout, check: true, reading: Reading::Pages, at_once: PAGES_AT_ONCE };
+    let pages = Pages::new(layout);
     Ok(Flat { pages, set, codes, unit_pages, reads_ahead, entry, stored: manifest.stored })
 }

@@ -225,15 +225,7 @@ async fn scan(cx: &Cx, flat: &Flat, scratch: &mut Scratch) -> Result<(), IndexEr
     }
 }
 
-impl crate::family::Scratch for Scratch {
-    fn query(&self) -> &Query {
-        &self.query
-    }
-
-    fn query_mut(&mut self) -> &mut Query {
-        &mut self.query
-    }
-}
+crate::family::impl_scratch!(Scratch);
 
 impl Searcher for Flat {
     type Scratch = Scratch;

@@ -314,15 +314,7 @@ impl Scratch {
     }
 }
 
-impl crate::family::Scratch for Scratch {
-    fn query(&self) -> &Query {
-        &self.query
-    }
-
-    fn query_mut(&mut self) -> &mut Query {
-        &mut self.query
-    }
-}
+crate::family::impl_scratch!(Scratch);
 
 impl Searcher for Graph {
     type Scratch = Scratch;

@@ -10,7 +10,7 @@ use crate::calibrate::reach::Reach;
 use crate::error::IndexError;
 use crate::family::StoredCapabilities;
 use crate::family::capabilities::{Rebuilds, RowsAlone};
-use crate::family::pages::{PAGES_AT_ONCE, Pages, Reading, read_vectors};
+use crate::family::pages::{Pages, read_vectors};
 use crate::family::rows::{PagesAlone, Rows};
 use crate::family::{
     Buffers, Description, EachVector, Knob, Loading, MemorySplit, Needs, Opened, Place, Stored, VerifyReport,
@@ -195,7 +195,7 @@ pub(super) fn load_lsh(
     set.ids_end = load_ids(directory, manifest)?.next();
     Ok(Lsh {
         set,
-        pages: Pages { layout, check: true, reading: Reading::Pages, at_once: PAGES_AT_ONCE },
+        pages: Pages::new(layout),
         tables,
         check: true,
         functions,

@@ -354,15 +354,7 @@ impl Lsh {
     }
 }
 
-impl crate::family::Scratch for Scratch {
-    fn query(&self) -> &Query {
-        &self.query
-    }
-
-    fn query_mut(&mut self) -> &mut Query {
-        &mut self.query
-    }
-}
+crate::family::impl_scratch!(Scratch);
 
 impl Searcher for Lsh {
     type Scratch = Scratch;

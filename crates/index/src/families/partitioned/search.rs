@@ -91,15 +91,7 @@ pub(super) fn planned_bytes(dim: usize, search_list: usize, probes: usize) -> u6
     (dim * 9 + search_list * 48 + probes * 48 + 3072) as u64
 }
 
-impl crate::family::Scratch for Scratch {
-    fn query(&self) -> &Query {
-        &self.query
-    }
-
-    fn query_mut(&mut self) -> &mut Query {
-        &mut self.query
-    }
-}
+crate::family::impl_scratch!(Scratch);
 
 impl Partitions {
     fn shape(&self) -> PartitionShape {

@@ -5,6 +5,7 @@ use super::{Content, Device, Fault, POISON, SimClock, SimOptions, State, Violati
 use crate::backend::in_place::available_len;
 use crate::backend::wake_flag::WakeFlag;
 use crate::buffers::BufferPool;
+use crate::complete::complete_reads;
 use crate::contract::{
     Action, Completion, Operation, Queue, Read, Span, Tier, WriteQueue, chain_too_long, chains,
 };
@@ -446,12 +447,9 @@ impl Source {
         let (skip, len) = ((offset - start) as usize, (end - start) as u32);
         let buffer = self.pool.take(len as usize).ok_or_else(lost)?;
         let read = Read { id: 0, offset: start, len, buffer: buffer.start.as_ptr(), round: 0 };
-        // SAFETY: the buffer is as long as the read and is not released before the completion below.
-        let taken = unsafe { self.queue.submit(&[read])? };
-        let mut done = Vec::with_capacity(1);
-        while taken == 1 && done.is_empty() {
-            self.queue.reap(&mut done, Some(Duration::from_millis(100)))?;
-        }
+        // SAFETY: the buffer is as long as the read. It is released below, and the queue is dropped before the
+        // pool.
+        let done = unsafe { complete_reads(self.queue.as_mut(), &[read])? };
         let complete =
             done.first().and_then(|c| c.result.ok()).is_some_and(|n| n as usize >= skip + into.len());
         if complete {

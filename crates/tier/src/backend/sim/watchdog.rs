@@ -1,12 +1,12 @@
 //! A watchdog, so that no test waits forever.
 
 use super::SimHandle;
-use crate::contract::{Completion, Queue, Read, Span, Tier, TierProfile, WriteTier};
+use crate::contract::{Completion, Queue, Tier};
 use crate::error::TierError;
+use crate::forward::{LayerQueue, LayerTier};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::task::Waker;
 use std::time::Duration;
 
 /// Consecutive waits without a completion after which the watchdog intervenes.
@@ -35,31 +35,19 @@ impl fmt::Debug for Watchdog {
     }
 }
 
-impl Tier for Watchdog {
-    fn profile(&self) -> &TierProfile {
-        self.tier.profile()
+impl LayerTier for Watchdog {
+    fn below(&self) -> &dyn Tier {
+        &*self.tier
     }
 
-    fn len(&self) -> u64 {
-        self.tier.len()
-    }
-
-    fn open(&self, depth: u32) -> Result<Box<dyn Queue>, TierError> {
-        Ok(Box::new(WatchedQueue {
-            queue: self.tier.open(depth)?,
+    fn queue_over(&self, queue: Box<dyn Queue>, _depth: u32) -> Box<dyn Queue> {
+        Box::new(WatchedQueue {
+            queue,
             handles: self.handles.clone(),
             cancel: self.cancel.clone(),
             interventions: self.interventions.clone(),
             idle_waits: 0,
-        }))
-    }
-
-    fn writable(&self) -> Option<&dyn WriteTier> {
-        None
-    }
-
-    fn is_shared(&self) -> bool {
-        self.tier.is_shared()
+        })
     }
 }
 
@@ -72,16 +60,20 @@ struct WatchedQueue {
     idle_waits: u32,
 }
 
-impl Queue for WatchedQueue {
-    unsafe fn submit(&mut self, reads: &[Read]) -> Result<usize, TierError> {
-        // SAFETY: passed on under the same contract.
-        unsafe { self.queue.submit(reads) }
+impl LayerQueue for WatchedQueue {
+    fn below(&self) -> &dyn Queue {
+        &*self.queue
+    }
+
+    fn below_mut(&mut self) -> &mut dyn Queue {
+        &mut *self.queue
     }
 
     fn reap(&mut self, done: &mut Vec<Completion>, wait: Option<Duration>) -> Result<(), TierError> {
         let before = done.len();
         self.queue.reap(done, wait)?;
-        self.idle_waits = if done.len() == before && self.in_flight() > 0 { self.idle_waits + 1 } else { 0 };
+        self.idle_waits =
+            if done.len() == before && self.queue.in_flight() > 0 { self.idle_waits + 1 } else { 0 };
         if self.idle_waits >= PATIENCE {
             self.idle_waits = 0;
             if self.interventions.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) {
@@ -91,31 +83,5 @@ impl Queue for WatchedQueue {
             }
         }
         Ok(())
-    }
-
-    fn map(&self, span: Span) -> Option<&[u8]> {
-        self.queue.map(span)
-    }
-
-    /// Returns `None`: reads in place would bypass the watchdog.
-    fn lend(&self) -> Option<&[u8]> {
-        None
-    }
-
-    unsafe fn register(&mut self, region: *mut u8, len: usize) -> Result<(), TierError> {
-        // SAFETY: passed on under the same contract.
-        unsafe { self.queue.register(region, len) }
-    }
-
-    fn give_up(&mut self) {
-        self.queue.give_up();
-    }
-
-    fn waker(&mut self) -> Option<Waker> {
-        self.queue.waker()
-    }
-
-    fn in_flight(&self) -> usize {
-        self.queue.in_flight()
     }
 }

@@ -14,8 +14,9 @@ pub use load::LoadCounts;
 use self::queue::CacheQueue;
 use self::shard::{Entry, Shard};
 use crate::backend::sim::random::mix;
-use crate::contract::{Queue, Span, Tier, TierProfile, WriteTier};
+use crate::contract::{Queue, Span, Tier, TierProfile};
 use crate::error::TierError;
+use crate::forward::LayerTier;
 use crate::lanes::Padded;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -304,25 +305,16 @@ impl CacheTier {
     }
 }
 
-impl Tier for CacheTier {
+impl LayerTier for CacheTier {
+    fn below(&self) -> &dyn Tier {
+        &*self.tier
+    }
+
     fn profile(&self) -> &TierProfile {
         &self.profile
     }
 
-    fn len(&self) -> u64 {
-        self.tier.len()
-    }
-
-    fn open(&self, depth: u32) -> Result<Box<dyn Queue>, TierError> {
-        let queue = self.tier.open(depth)?;
-        Ok(Box::new(CacheQueue::new(queue, self.state.clone(), self.entry, self.tier.len(), depth)))
-    }
-
-    fn writable(&self) -> Option<&dyn WriteTier> {
-        None
-    }
-
-    fn is_shared(&self) -> bool {
-        self.tier.is_shared()
+    fn queue_over(&self, queue: Box<dyn Queue>, depth: u32) -> Box<dyn Queue> {
+        Box::new(CacheQueue::new(queue, self.state.clone(), self.entry, self.tier.len(), depth))
     }
 }

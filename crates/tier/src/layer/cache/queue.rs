@@ -5,11 +5,11 @@ use super::{CacheState, Counts, Tally};
 use crate::backend::in_place::available_len;
 use crate::contract::{Completion, Queue, Read, Span};
 use crate::error::{FaultKind, ReadFault, TierError};
+use crate::forward::LayerQueue;
 use crate::lanes::Padded;
 use crate::layer::{Slots, unknown};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::task::Waker;
 use std::time::Duration;
 
 /// A read of the caller that needs the tier.
@@ -64,6 +64,11 @@ impl CacheQueue {
             tally: Tally::default(),
             failure: None,
         }
+    }
+
+    /// Returns the number of reads taken and not yet reaped.
+    fn unreaped(&self) -> usize {
+        self.in_flight.len() + self.ended.len()
     }
 
     /// Copies page number `i` of a read into its buffer, if it is cached. Returns true if it was.
@@ -209,9 +214,17 @@ impl Drop for CacheQueue {
     }
 }
 
-impl Queue for CacheQueue {
+impl LayerQueue for CacheQueue {
+    fn below(&self) -> &dyn Queue {
+        &*self.queue
+    }
+
+    fn below_mut(&mut self) -> &mut dyn Queue {
+        &mut *self.queue
+    }
+
     unsafe fn submit(&mut self, reads: &[Read]) -> Result<usize, TierError> {
-        let taken = reads.len().min(self.depth.saturating_sub(self.in_flight()));
+        let taken = reads.len().min(self.depth.saturating_sub(self.unreaped()));
         for read in &reads[..taken] {
             self.serve(read);
         }
@@ -231,29 +244,12 @@ impl Queue for CacheQueue {
         outcome.and(self.failure.take().map_or(Ok(()), Err))
     }
 
+    /// Returns `None`: cached pages may be evicted.
     fn map(&self, _span: Span) -> Option<&[u8]> {
         None
     }
 
-    /// Returns `None`: cached pages may be evicted.
-    fn lend(&self) -> Option<&[u8]> {
-        None
-    }
-
-    unsafe fn register(&mut self, region: *mut u8, len: usize) -> Result<(), TierError> {
-        // SAFETY: passed on under the same contract.
-        unsafe { self.queue.register(region, len) }
-    }
-
     fn in_flight(&self) -> usize {
-        self.in_flight.len() + self.ended.len()
-    }
-
-    fn give_up(&mut self) {
-        self.queue.give_up();
-    }
-
-    fn waker(&mut self) -> Option<Waker> {
-        self.queue.waker()
+        self.unreaped()
     }
 }
