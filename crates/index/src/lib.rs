@@ -18,6 +18,7 @@ pub mod format;
 pub mod locate;
 pub mod open;
 mod partition;
+mod proximity;
 mod query;
 pub mod ranges;
 

@@ -34,9 +34,9 @@ pub use subindex::options::{
     PartitionedOptions, Pivots,
 };
 
-use crate::families::graph::walk::Walk;
 use crate::family::Family;
 use crate::format::identity::Identity;
+use crate::proximity::walk::Walk;
 
 /// The family, for the registry.
 pub static FAMILY: Family = Family {
