@@ -39,7 +39,7 @@ pub use families::graph::{
 };
 pub use families::partitioned::PartitionedOptions;
 pub use families::spann::SpannOptions;
-pub use family::{Description, HistogramBar, MemorySplit, VerifyReport};
+pub use family::{Capability, Description, HistogramBar, MemorySplit, VerifyReport};
 pub use format::postings::PostingLayout;
 pub use format::stored::{Loss, StoreAs, StoredBefore, StoredEntry};
 pub use locate::{IndexLocation, encoded_keys, find, holding};

@@ -40,7 +40,7 @@ pub use options::{DEFAULT_MAX_DEGREE, DEFAULT_SEARCH_LIST, GraphLayoutChoice, Gr
 pub use relayout::{LayoutConversion, convert_layout, convert_layout_in};
 pub use section::GraphEntry;
 
-use crate::family::Family;
+use crate::family::{Capability, Family};
 
 /// The family, for the registry.
 pub static FAMILY: Family = Family {
@@ -48,6 +48,7 @@ pub static FAMILY: Family = Family {
     about: "a Vamana graph (DiskANN): small reads, several rounds of them",
     options: options::DOCS,
     counters: &[],
+    capabilities: &[Capability::Card],
     striped: section::STRIPED,
     parse: options::parse,
     read: |manifest| Ok(Box::new(open::StoredGraph::read(manifest)?)),

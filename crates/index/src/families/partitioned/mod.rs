@@ -44,6 +44,7 @@ pub static FAMILY: Family = Family {
     about: "partitions with a graph each, read whole and kept for later queries (d-HNSW): for the memory of another machine",
     options: subindex::options::DOCS,
     counters: search::COUNTERS,
+    capabilities: &[],
     striped: section::STRIPED,
     parse: subindex::options::parse,
     read: |manifest| Ok(Box::new(open::StoredPartitions::read(manifest)?)),
