@@ -4,6 +4,19 @@
 //! * [`Index`] opens and searches an index; [`verify`] checks one and [`inspect`] describes one;
 //! * [`families`] lists the families; [`family`] is the interface that a family implements.
 
+// Some code that families share is used by only one of them, or by none that a reduced build has.
+#![cfg_attr(
+    not(all(
+        feature = "cluster",
+        feature = "graph",
+        feature = "spann",
+        feature = "flat",
+        feature = "lsh",
+        feature = "partitioned"
+    )),
+    allow(dead_code)
+)]
+
 mod allocate;
 pub mod build;
 pub mod calibrate;
@@ -33,11 +46,15 @@ pub use build::{build, build_in};
 pub use error::IndexError;
 pub use exact::exact_neighbors_on;
 pub use extent::check_vectors;
+#[cfg(feature = "cluster")]
 pub use families::cluster::ClusterOptions;
+#[cfg(feature = "graph")]
 pub use families::graph::{
     GraphLayoutChoice, GraphOptions, LayoutConversion, convert_layout, convert_layout_in,
 };
+#[cfg(feature = "partitioned")]
 pub use families::partitioned::PartitionedOptions;
+#[cfg(feature = "spann")]
 pub use families::spann::SpannOptions;
 pub use family::{Capability, Description, HistogramBar, MemorySplit, VerifyReport};
 pub use format::postings::PostingLayout;

@@ -53,6 +53,8 @@ pub struct Family {
     pub capabilities: &'static [Capability],
     /// The files that its searches may read from a tier. A striped index has them on several disks.
     pub(crate) striped: &'static [&'static str],
+    /// Returns the options of a build with all defaults.
+    pub(crate) defaults: fn() -> FamilyOptions,
     /// Parses options by name. All names are among `options`.
     pub(crate) parse: fn(&GivenOptions) -> Result<FamilyOptions, IndexError>,
     /// Reads and checks the section of a manifest for an index of this family.

@@ -45,6 +45,7 @@ pub static FAMILY: Family = Family {
     counters: &[],
     capabilities: &[Capability::Card],
     striped: section::STRIPED,
+    defaults: || ClusterOptions::default().into(),
     parse: options::parse,
     read: |manifest| Ok(Box::new(open::StoredCluster::read(manifest)?)),
 };

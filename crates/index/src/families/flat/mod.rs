@@ -30,6 +30,7 @@ pub static FAMILY: Family = Family {
     counters: &[],
     capabilities: &[],
     striped: section::STRIPED,
+    defaults: || FlatOptions::default().into(),
     parse: options::parse,
     read: |manifest| Ok(Box::new(open::StoredFlat::read(manifest)?)),
 };

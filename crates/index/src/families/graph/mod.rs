@@ -50,6 +50,7 @@ pub static FAMILY: Family = Family {
     counters: &[],
     capabilities: &[Capability::Card],
     striped: section::STRIPED,
+    defaults: || GraphOptions::default().into(),
     parse: options::parse,
     read: |manifest| Ok(Box::new(open::StoredGraph::read(manifest)?)),
 };

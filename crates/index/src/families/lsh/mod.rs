@@ -42,6 +42,7 @@ pub static FAMILY: Family = Family {
     ],
     capabilities: &[Capability::Changes, Capability::Ratio],
     striped: section::STRIPED,
+    defaults: || LshOptions::default().into(),
     parse: options::parse,
     read: |manifest| Ok(Box::new(open::StoredLsh::read(manifest)?)),
 };

@@ -46,6 +46,7 @@ pub static FAMILY: Family = Family {
     counters: search::COUNTERS,
     capabilities: &[],
     striped: section::STRIPED,
+    defaults: || PartitionedOptions::default().into(),
     parse: subindex::options::parse,
     read: |manifest| Ok(Box::new(open::StoredPartitions::read(manifest)?)),
 };

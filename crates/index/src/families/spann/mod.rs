@@ -59,6 +59,7 @@ pub static FAMILY: Family = Family {
     counters: search::COUNTERS,
     capabilities: &[],
     striped: section::STRIPED,
+    defaults: || SpannOptions::default().into(),
     parse: options::parse,
     read: |manifest| Ok(Box::new(open::StoredLists::read(manifest)?)),
 };
