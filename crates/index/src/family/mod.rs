@@ -17,7 +17,7 @@ pub(crate) mod rows;
 
 pub use capabilities::{Arrival, Capability};
 pub(crate) use capabilities::{CardUse, OpenCapabilities, StoredCapabilities};
-pub(crate) use in_place::{InPlace, Paused};
+pub(crate) use in_place::Paused;
 pub(crate) use loaded::{Opened, QueryState, Scanned, Scratch, Searcher, query_state};
 pub use memory::MemorySplit;
 pub(crate) use memory::{CodesOnCard, Needs, Origin, Place};
