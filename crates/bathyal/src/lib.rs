@@ -59,17 +59,18 @@
 //!
 //! # Features
 //!
-//! All features are on by default. Without any, the crate compiles some 40 packages; with all of them, some
-//! 220.
+//! All features are on by default. A build needs a family of indexes at least. With nothing else, the crate
+//! compiles some 40 packages; with all features, some 220.
 //!
 //! | feature | purpose | packages alone |
 //! |---|---|---|
-//! | `collection` | [`collection`]: rows with ids and metadata | 100 |
+//! | `families` | all families of indexes: `cluster`, `graph`, `spann`, `flat`, `lsh`, `partitioned`, each a feature, too | 40 |
+//! | `collection` | [`collection`]: rows with ids and metadata; enables `cluster` and `flat` | 100 |
 //! | `object` | indexes and collections in object stores: `s3://`, `gs://`, `az://`, `memory://` | 177 |
 //! | `remote` | indexes in the memory of nodes: `remote://` | 67 |
 //! | `gpu` | searches and builds on NVIDIA graphics cards | 47 |
 //!
-//! A call that needs a missing feature returns an error that names the feature.
+//! A call that needs a missing feature, or an index of a missing family, returns an error that names the feature.
 //!
 //! The examples of this crate (`cargo run --release -p bathyal --example words -- ocean`) are complete
 //! programs.
@@ -81,7 +82,7 @@ pub use bathyal_gpu::{Card, DeviceChoice, GpuError};
 pub use bathyal_index::build::options::{FamilyOptions, GivenOptions, OptionDoc, StripeOptions};
 pub use bathyal_index::families;
 pub use bathyal_index::family::{
-    Arrival, Description, Fact, Family, HistogramBar, MemorySplit, VerifyReport,
+    Arrival, Capability, Description, Fact, Family, HistogramBar, MemorySplit, VerifyReport,
 };
 pub use bathyal_index::open::{
     CacheStats, CardStats, LatencyBar, MemoryPart, PartReport, PartStats, PhaseTime, Place, Predicted,
@@ -90,13 +91,14 @@ pub use bathyal_index::open::{
 pub use bathyal_index::{
     BuildOptions, BuildPlan, BuildReport, ChangeCounts, CompactOptions, Compaction, CopyOptions, CopyReport,
     Counter, Effort, Explanation, FillOptions, FillReport, Index, IndexError as Error, IndexStats,
-    InspectReport, LayoutConversion, Loss, ManyResult, MemoryPlan, NO_ID, Numa, OpenOptions, OwnCosts,
-    OwnTotals, PlannedFile, PlannedStage, QueryStats, RangeOptions, RangeResult, RowSet, SalvageReport,
-    SearchMemory, SearchMode, SearchOptions, SearchResult, SearchTotals, Searching, StoreAs, StoreOptions,
-    StoredEntry, StoredVectors, StripeConversion, StripeConversionOptions, TierChoice, WarmReport,
-    WithinPlan, build, compact, convert_layout, convert_stripes, copy, fill, inspect, plan_build,
-    probe_store, salvage_vectors, search_many, verify,
+    InspectReport, Loss, ManyResult, MemoryPlan, NO_ID, Numa, OpenOptions, OwnCosts, OwnTotals, PlannedFile,
+    PlannedStage, QueryStats, RangeOptions, RangeResult, RowSet, SalvageReport, SearchMemory, SearchMode,
+    SearchOptions, SearchResult, SearchTotals, Searching, StoreAs, StoreOptions, StoredEntry, StoredVectors,
+    StripeConversion, StripeConversionOptions, TierChoice, WarmReport, WithinPlan, build, compact,
+    convert_stripes, copy, fill, inspect, plan_build, probe_store, salvage_vectors, search_many, verify,
 };
+#[cfg(feature = "graph")]
+pub use bathyal_index::{LayoutConversion, convert_layout};
 pub use bathyal_kernels::{Element, Metric};
 pub use bathyal_tier::Control;
 pub use bathyal_vectors::progress::{Progress, Silent};
@@ -163,10 +165,12 @@ pub mod groundtruth {
 /// # }
 /// ```
 pub mod store {
+    #[cfg(feature = "graph")]
+    pub use bathyal_index::convert_layout_in;
     pub use bathyal_index::locate::within;
     pub use bathyal_index::{
-        CacheStatus, IndexLocation, PruneOptions, PruneReport, build_in, compact_in, convert_layout_in,
-        convert_stripes_in, find, holding, inspect_in, verify_in,
+        CacheStatus, IndexLocation, PruneOptions, PruneReport, build_in, compact_in, convert_stripes_in,
+        find, holding, inspect_in, verify_in,
     };
     pub use bathyal_store::local::LocalStore;
     pub use bathyal_store::memory::MemoryStore;

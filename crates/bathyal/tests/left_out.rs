@@ -1,11 +1,24 @@
-//! The library without its features refuses what it lacks, by the feature's name. `make check-features` runs
-//! it.
+//! The library with the family `flat` alone refuses what it lacks, by the feature's name. `make
+//! check-features` runs it.
 
-#![cfg(not(any(feature = "collection", feature = "gpu", feature = "object", feature = "remote")))]
+#![cfg(not(any(
+    feature = "collection",
+    feature = "gpu",
+    feature = "object",
+    feature = "remote",
+    feature = "lsh"
+)))]
 
 use bathyal::{
-    BuildOptions, Control, DeviceChoice, Element, Index, OpenOptions, SearchOptions, Silent, VectorFile,
+    BuildOptions, Control, DeviceChoice, Element, GivenOptions, Index, OpenOptions, SearchOptions, Silent,
+    VectorFile, families,
 };
+use std::path::Path;
+
+/// Returns the sentence about a family that was left out.
+fn left_out(family: &str) -> String {
+    format!("family '{family}' was left out of this build: enable the feature `{family}` of bathyal")
+}
 
 /// The message of `outcome`, which is an error.
 fn refusal<T>(outcome: Result<T, impl std::fmt::Display>) -> String {
@@ -44,7 +57,26 @@ fn a_graphics_card_names_its_feature() {
 }
 
 #[test]
-fn an_index_in_a_folder_needs_no_feature() {
+fn a_family_that_was_left_out_names_its_feature() {
+    for family in ["cluster", "graph", "spann", "lsh", "partitioned"] {
+        let message = refusal(families::options(family, &GivenOptions::new()));
+        assert_eq!(message, left_out(family));
+    }
+    let message = refusal(families::options("annoy", &GivenOptions::new()));
+    assert_eq!(message, "unknown family 'annoy': it is one of flat");
+}
+
+#[test]
+fn an_index_of_a_family_that_was_left_out_names_the_feature() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/indexes/version_2_later/lsh");
+    let expected = format!("{}: {}", path.display(), left_out("lsh"));
+    assert_eq!(refusal(Index::open(&path, &OpenOptions::default())), expected);
+    assert_eq!(refusal(bathyal::inspect(&path, &Silent)), expected);
+    assert_eq!(refusal(bathyal::verify(&path, &Silent)), expected);
+}
+
+#[test]
+fn an_index_in_a_folder_needs_one_family() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("index");
     let data = vectors();

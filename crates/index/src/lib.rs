@@ -4,6 +4,19 @@
 //! * [`Index`] opens and searches an index; [`verify`] checks one and [`inspect`] describes one;
 //! * [`families`] lists the families; [`family`] is the interface that a family implements.
 
+// Some code that families share is used by only one of them, or by none that a reduced build has.
+#![cfg_attr(
+    not(all(
+        feature = "cluster",
+        feature = "graph",
+        feature = "spann",
+        feature = "flat",
+        feature = "lsh",
+        feature = "partitioned"
+    )),
+    allow(dead_code)
+)]
+
 mod allocate;
 pub mod build;
 pub mod calibrate;
@@ -18,6 +31,7 @@ pub mod format;
 pub mod locate;
 pub mod open;
 mod partition;
+mod proximity;
 mod query;
 pub mod ranges;
 
@@ -32,13 +46,17 @@ pub use build::{build, build_in};
 pub use error::IndexError;
 pub use exact::exact_neighbors_on;
 pub use extent::check_vectors;
+#[cfg(feature = "cluster")]
 pub use families::cluster::ClusterOptions;
+#[cfg(feature = "graph")]
 pub use families::graph::{
     GraphLayoutChoice, GraphOptions, LayoutConversion, convert_layout, convert_layout_in,
 };
+#[cfg(feature = "partitioned")]
 pub use families::partitioned::PartitionedOptions;
+#[cfg(feature = "spann")]
 pub use families::spann::SpannOptions;
-pub use family::{Description, HistogramBar, MemorySplit, VerifyReport};
+pub use family::{Capability, Description, HistogramBar, MemorySplit, VerifyReport};
 pub use format::postings::PostingLayout;
 pub use format::stored::{Loss, StoreAs, StoredBefore, StoredEntry};
 pub use locate::{IndexLocation, encoded_keys, find, holding};

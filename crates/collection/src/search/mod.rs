@@ -13,7 +13,9 @@ use crate::parallel::thread_count;
 use crate::schema::VectorField;
 use crate::state::{Located, State};
 use arrow_array::RecordBatch;
-use bathyal_index::{Effort, MAX_SEARCH_LIST, RowSet, SearchOptions, SearchTotals, StoredVectors};
+use bathyal_index::{
+    Capability, Effort, MAX_SEARCH_LIST, RowSet, SearchOptions, SearchTotals, StoredVectors, families,
+};
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
@@ -21,9 +23,6 @@ use segments::{SegmentResults, SegmentSearch};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
-
-/// The only family whose searches accept a ratio.
-const RATIO_FAMILY: &str = "lsh";
 
 /// A search: what to look for, and what to return.
 #[derive(Debug, Clone)]
@@ -141,10 +140,9 @@ fn check_effort(request: &SearchRequest, field: &VectorField) -> Result<(), Coll
         Effort::SearchList(list) if list > MAX_SEARCH_LIST => {
             format!("search_list is {list}; it must be at most {MAX_SEARCH_LIST}")
         }
-        Effort::Ratio(_) if field.family != RATIO_FAMILY => format!(
-            "a search of {:?}, of the family {}, knows no ratio; ask for a recall",
-            field.name, field.family
-        ),
+        Effort::Ratio(_) if !families::offers(&field.family, Capability::Ratio) => {
+            format!("a search of {:?}: {}", field.name, families::refusal(&field.family, Capability::Ratio))
+        }
         Effort::Ratio(_) if field.metric == Metric::InnerProduct => {
             "there is no ratio under ip, since an inner product is no distance; ask for a recall".into()
         }

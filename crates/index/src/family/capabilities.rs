@@ -19,6 +19,31 @@ use bathyal_store::{Generation, Object};
 use bathyal_tier::layer::cache::CacheCounters;
 use serde::Serialize;
 
+/// A capability that users may ask for, and that only some families offer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Capability {
+    /// A graphics card searches the index.
+    Card,
+    /// Vectors are inserted and deleted after the build, and a compaction builds the index again.
+    Changes,
+    /// Searches aim at an overall ratio.
+    Ratio,
+}
+
+impl Capability {
+    /// Returns the sentence that refuses the capability for `family`, which lacks it. `able` are the families
+    /// that offer it.
+    pub(crate) fn refusal(self, family: &str, able: &[&str]) -> String {
+        let (lack, advice) = match self {
+            Capability::Card => ("cannot be searched on a graphics card", "leave --device gpu (device) out"),
+            Capability::Changes => ("does not change after its build", "build it again with all vectors"),
+            Capability::Ratio => ("knows no ratio", "ask for a recall"),
+        };
+        let unlike = if able.is_empty() { String::new() } else { format!(", unlike {}", able.join(" and ")) };
+        format!("an index of the family {family} {lack}{unlike}: {advice}")
+    }
+}
+
 /// Data that arrive from a distant store while searches run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Arrival {
@@ -203,4 +228,22 @@ pub(crate) trait RowsAlone {
         directory: &dyn Generation,
         manifest: &Manifest,
     ) -> Result<Box<dyn Rows>, IndexError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_the_families_that_offer_the_capability() {
+        assert_eq!(
+            Capability::Card.refusal("flat", &["cluster", "graph"]),
+            "an index of the family flat cannot be searched on a graphics card, unlike cluster and graph: leave \
+             --device gpu (device) out"
+        );
+        assert_eq!(
+            Capability::Ratio.refusal("flat", &[]),
+            "an index of the family flat knows no ratio: ask for a recall"
+        );
+    }
 }

@@ -15,9 +15,9 @@ pub(crate) mod pages;
 pub mod reports;
 pub(crate) mod rows;
 
-pub use capabilities::Arrival;
+pub use capabilities::{Arrival, Capability};
 pub(crate) use capabilities::{CardUse, OpenCapabilities, StoredCapabilities};
-pub(crate) use in_place::{InPlace, Paused};
+pub(crate) use in_place::Paused;
 pub(crate) use loaded::{Opened, QueryState, Scanned, Scratch, Searcher, impl_scratch, query_state};
 pub use memory::MemorySplit;
 pub(crate) use memory::{CodesOnCard, Needs, Origin, Place};
@@ -28,7 +28,7 @@ use crate::calibrate::reach::Reach;
 use crate::error::IndexError;
 use crate::format::manifest::{FileEntry, Manifest};
 use crate::query::{Counter, Effort, SearchParams};
-use bathyal_gpu::{Card, GpuError};
+use bathyal_gpu::Card;
 use bathyal_store::{Generation, Object};
 use bathyal_tier::TierProfile;
 use bathyal_vectors::progress::Progress;
@@ -49,8 +49,12 @@ pub struct Family {
     /// Counters of its searches beside those of every family: up to
     /// [`MOST_OWN_COUNTERS`](crate::MOST_OWN_COUNTERS), in the order of their slots.
     pub counters: &'static [Counter],
+    /// What its indexes offer of [`Capability`].
+    pub capabilities: &'static [Capability],
     /// The files that its searches may read from a tier. A striped index has them on several disks.
     pub(crate) striped: &'static [&'static str],
+    /// Returns the options of a build with all defaults.
+    pub(crate) defaults: fn() -> FamilyOptions,
     /// Parses options by name. All names are among `options`.
     pub(crate) parse: fn(&GivenOptions) -> Result<FamilyOptions, IndexError>,
     /// Reads and checks the section of a manifest for an index of this family.
@@ -58,6 +62,13 @@ pub struct Family {
     /// # Errors
     /// A sentence that says what is wrong.
     pub(crate) read: fn(&Manifest) -> Result<Box<dyn Stored>, String>,
+}
+
+impl Family {
+    /// Returns true if its indexes offer `capability`.
+    pub fn offers(&self, capability: Capability) -> bool {
+        self.capabilities.contains(&capability)
+    }
 }
 
 impl fmt::Debug for Family {
@@ -238,20 +249,6 @@ impl dyn Stored + '_ {
     /// device.
     pub(crate) fn together(&self) -> Option<usize> {
         Some(self.capabilities().read_cache?.together())
-    }
-
-    /// Checks that a graphics card can search the index.
-    ///
-    /// # Errors
-    /// [`GpuError::Unsuited`].
-    pub(crate) fn check_card(&self, manifest: &Manifest) -> Result<(), GpuError> {
-        match self.capabilities().card {
-            Some(card) => card.check_card(manifest),
-            None => Err(GpuError::Unsuited(format!(
-                "family {} cannot be searched on a graphics card; cluster and graph can: leave --device gpu (device) out",
-                manifest.family
-            ))),
-        }
     }
 
     /// Returns the codes that the card holds instead of this process.

@@ -58,6 +58,11 @@ pub struct FileEntry {
     pub stripe: Option<StripeEntry>,
 }
 
+/// The file of the codes of an index, whatever they encode.
+pub(crate) const CODES_NAME: &str = "codes.bin";
+/// The file of the codec that those codes were made with.
+pub(crate) const CODEC_NAME: &str = "codec.bin";
+
 /// The manifest's entry of codes, in the section of a family.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CodesEntry {
@@ -79,9 +84,9 @@ impl CodesEntry {
     ///
     /// # Errors
     /// A sentence that states what is wrong.
-    pub(crate) fn fill(&mut self, manifest: &Manifest, codes: &str, codec: &str) -> Result<(), String> {
-        self.file = manifest.file(codes)?.clone();
-        self.codec = manifest.file(codec)?.clone();
+    pub(crate) fn fill(&mut self, manifest: &Manifest) -> Result<(), String> {
+        self.file = manifest.file(CODES_NAME)?.clone();
+        self.codec = manifest.file(CODEC_NAME)?.clone();
         require((1..=MAX_CODE_BYTES).contains(&self.code_bytes), "the bytes of a code are out of range")
     }
 }

@@ -5,7 +5,8 @@ use super::Index;
 use super::planning::INSERTS_SHARE;
 use crate::error::IndexError;
 use crate::extent;
-use crate::family::{Opened, Stored};
+use crate::families;
+use crate::family::{Capability, Opened, Stored};
 use crate::format::changes::{CHANGES_NAME, Change, ChangeLog};
 use crate::format::identity::Identity;
 use crate::format::ids::load_ids;
@@ -294,18 +295,14 @@ impl Index {
     /// [`IndexError::Parameter`] if the index does not take changes, or is changed in place.
     pub(super) fn changing(&self) -> Result<&Changing, IndexError> {
         self.changing.as_ref().ok_or_else(|| {
-            let family = &self.manifest.family;
             if self.opened.in_place().is_some() {
                 return IndexError::Parameter(format!(
                     "{}: this index is changed in place and has no log to compact; inserted vectors are already part of it",
                     self.directory.display()
                 ));
             }
-            IndexError::Parameter(format!(
-                "{}: an index of the family {family} does not change after its build; build it again with all vectors, or build \
-                 one of the family lsh, which takes inserts and deletes",
-                self.directory.display()
-            ))
+            let refusal = families::refusal(&self.manifest.family, Capability::Changes);
+            IndexError::Parameter(format!("{}: {refusal}", self.directory.display()))
         })
     }
 

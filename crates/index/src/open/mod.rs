@@ -309,7 +309,7 @@ impl Index {
         let stored = families::stored(address, &manifest)?;
         check_card(options)?;
         if options.card.is_some() {
-            stored.check_card(&manifest)?;
+            families::check_card(&*stored, &manifest)?;
         }
         let log = FoundLog::read(directory, &manifest, &*stored)?;
         let traffic = directory.traffic();

@@ -3,7 +3,7 @@
 //!
 //! One pass over the data sends every vector to its part ([`spread`]); each part is then loaded and ordered
 //! on its own ([`pieces`]). If all vectors fit in memory, there is one part and no pass. [`staged`] is the
-//! build around that; [`encoding`] makes codes of whole vectors.
+//! build around that; [`encoding`] makes codes of whole vectors, and [`plain_codes`] writes them.
 
 pub(crate) mod encoding;
 pub(crate) mod in_order;
@@ -11,6 +11,7 @@ pub(crate) mod intake;
 pub(crate) mod journal;
 pub(crate) mod pieces;
 pub(crate) mod placement;
+pub(crate) mod plain_codes;
 pub(crate) mod space;
 pub(crate) mod spread;
 pub(crate) mod staged;

@@ -1,5 +1,5 @@
-//! Checks of imports within a crate: no circle between folders, and no circle of many files within one
-//! folder.
+//! Checks of imports within a crate: no circle between folders, no circle of many files within one folder, and
+//! no import between members of folders that are kept apart.
 //!
 //! A folder is a module with files below it. `a/mod.rs`, or `a.rs` next to `a/`, belongs to the folder `a/`,
 //! as does `a/b.rs`. An import is a `use`, or a path in the code that begins with `crate`, `super`, `self` or
@@ -7,6 +7,7 @@
 //! name that a module only re-exports (`pub use child::Name`) leads to its definition, and a re-export from a
 //! child module is not an import. Tests are ignored.
 
+mod apart;
 mod circles;
 mod paths;
 mod tree;
@@ -31,8 +32,9 @@ struct Import {
     to: String,
 }
 
-/// Finds every circle between folders of a crate, and every circle of more than [`MAX_CIRCLE_FILES`] files
-/// within a folder, in the crates of `files`. Returns the name of the crate's folder with each complaint.
+/// Finds every circle between folders of a crate, every circle of more than [`MAX_CIRCLE_FILES`] files within a
+/// folder, and every import of a member of a folder that is kept apart, in the crates of `files`. Returns the
+/// name of the crate's folder with each complaint.
 pub fn complaints(files: &[SourceFile]) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for (name, files) in crates(files) {
@@ -45,7 +47,8 @@ pub fn complaints(files: &[SourceFile]) -> Vec<(String, String)> {
         };
         let folders = folders(&name, &files);
         let complaints = between_folders(&folders, &imports).into_iter();
-        for complaint in complaints.chain(within_folders(&folders, &imports)) {
+        let complaints = complaints.chain(within_folders(&folders, &imports));
+        for complaint in complaints.chain(apart::complaints(&imports)) {
             found.push((name.clone(), complaint));
         }
     }

@@ -31,7 +31,7 @@ pub use centroids::scope::MeasuredPrune;
 pub use options::{ClusterOptions, DEFAULT_GROUP_VECTORS};
 pub use section::ClusterEntry;
 
-use crate::family::Family;
+use crate::family::{Capability, Family};
 use crate::format::groups::GroupLayout;
 use crate::partition::staged::Shape;
 use bathyal_kernels::Metric;
@@ -43,7 +43,9 @@ pub static FAMILY: Family = Family {
            quick to build",
     options: options::DOCS,
     counters: &[],
+    capabilities: &[Capability::Card],
     striped: section::STRIPED,
+    defaults: || ClusterOptions::default().into(),
     parse: options::parse,
     read: |manifest| Ok(Box::new(open::StoredCluster::read(manifest)?)),
 };

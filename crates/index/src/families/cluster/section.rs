@@ -15,6 +15,8 @@ use bathyal_kernels::Metric;
 use bathyal_kernels::quantize::SCAN_BLOCK;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use crate::format::manifest::{CODEC_NAME, CODES_NAME};
+
 /// The family's name.
 pub(crate) const NAME: &str = "cluster";
 /// The file of the vectors, in the order of their groups.
@@ -23,14 +25,10 @@ pub(crate) const VECTORS_NAME: &str = "vectors.bin";
 pub(crate) const CENTROIDS_NAME: &str = "centroids.bin";
 /// The file of the rows of the groups' centroids.
 pub(crate) const ROWS_NAME: &str = "rows.bin";
-/// The file of the codes of all groups.
-pub(crate) const CODES_NAME: &str = "codes.bin";
 /// The file of the id at each place, with the checksum of its vector.
 pub(crate) const PLACES_NAME: &str = "places.bin";
 /// The file of the place of each id.
 pub(crate) const POSITIONS_NAME: &str = "positions.bin";
-/// The file of the trained codec.
-pub(crate) const CODEC_NAME: &str = "codec.bin";
 /// Bytes of the shortest useful code.
 pub(super) const LEAST_CODE_BYTES: u32 = 8;
 /// The files that searches may read from a tier.
@@ -103,7 +101,7 @@ impl ClusterEntry {
         entry.rows = manifest.file(ROWS_NAME).ok().cloned();
         entry.places = manifest.file(PLACES_NAME).ok().cloned();
         entry.positions = manifest.file(POSITIONS_NAME).ok().cloned();
-        entry.codes.fill(manifest, CODES_NAME, CODEC_NAME)?;
+        entry.codes.fill(manifest)?;
         entry.check(manifest)?;
         Ok(entry)
     }

@@ -28,7 +28,9 @@ pub static FAMILY: Family = Family {
     about: "no index: every query is compared with every vector; exact, for small sets and as a reference",
     options: options::DOCS,
     counters: &[],
+    capabilities: &[],
     striped: section::STRIPED,
+    defaults: || FlatOptions::default().into(),
     parse: options::parse,
     read: |manifest| Ok(Box::new(open::StoredFlat::read(manifest)?)),
 };

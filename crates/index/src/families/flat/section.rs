@@ -6,14 +6,12 @@ use crate::format::groups::GroupLayout;
 use crate::format::manifest::{CodesEntry, FileEntry, MAX_VECTORS, Manifest, require};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use crate::format::manifest::{CODEC_NAME, CODES_NAME};
+
 /// The family's name.
 pub(crate) const NAME: &str = "flat";
 /// The vectors in the order of the data.
 pub(crate) const VECTORS_NAME: &str = "vectors.bin";
-/// The codes of the vectors, in the same order.
-pub(crate) const CODES_NAME: &str = "codes.bin";
-/// The codec of the codes, after the mean of the vectors.
-pub(crate) const CODEC_NAME: &str = "codec.bin";
 /// The files that searches may read from a tier.
 pub(crate) const STRIPED: &[&str] = &[VECTORS_NAME];
 
@@ -60,7 +58,7 @@ impl FlatEntry {
         let mut entry: FlatEntry = manifest.structure(NAME)?;
         entry.file = manifest.file(VECTORS_NAME)?.clone();
         if let Some(codes) = &mut entry.codes {
-            codes.codes.fill(manifest, CODES_NAME, CODEC_NAME)?;
+            codes.codes.fill(manifest)?;
         }
         entry.check(manifest)?;
         Ok(entry)

@@ -46,11 +46,11 @@ impl Scratch {
         let Scratch { beam, scoring, opened, .. } = self;
         let places = scoring.hits[range].iter().map(|hit| hit.id);
         beam.clear();
-        match &graph.layout {
-            GraphLayout::Local(layout) => {
+        match graph.layout.page_local() {
+            Some(layout) => {
                 beam.extend(places.map(|place| layout.page_of(place)).filter(|page| opened.insert(*page)));
             }
-            GraphLayout::Padded(_) | GraphLayout::Csr(_) => beam.extend(places),
+            None => beam.extend(places),
         }
     }
 
@@ -59,11 +59,7 @@ impl Scratch {
         for first in (0..self.beam.len()).step_by(PAGES_AT_ONCE) {
             let last = self.beam.len().min(first + PAGES_AT_ONCE);
             self.spans.clear();
-            self.spans.extend(self.beam[first..last].iter().map(|place| match &graph.layout {
-                GraphLayout::Padded(layout) => layout.span(*place),
-                GraphLayout::Local(layout) => layout.span(*place),
-                GraphLayout::Csr(_) => graph.offsets.span(*place),
-            }));
+            self.spans.extend(self.beam[first..last].iter().map(|node| graph.node_span(*node)));
             self.query.count_round(&self.spans, cx.alignment());
             let arrived = cx.read(&self.spans).await.map_err(|source| graph.set.failed(source))?;
             self.query.clock.spent(Phase::Read);

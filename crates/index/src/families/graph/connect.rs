@@ -1,12 +1,12 @@
 //! Makes every vector of a merged graph reachable, as `repair` does in memory. The lists are in a file, so
 //! this reads the whole file in order, as often as necessary.
 
-use super::repair::degree_too_small;
 use super::slots::Slots;
 use super::work::Work;
 use crate::allocate::try_with_capacity;
 use crate::error::IndexError;
 use crate::format::walk::Marks;
+use crate::proximity::repair::degree_too_small;
 
 /// Parent of a vector that has not been reached.
 const UNREACHED: u32 = u32::MAX;

@@ -62,6 +62,27 @@ impl GraphLayout {
         }
     }
 
+    /// Returns the layout of pages, if vectors share pages and links; `None` if each vector has a record.
+    #[inline]
+    pub(super) fn page_local(&self) -> Option<&LocalLayout> {
+        match self {
+            GraphLayout::Local(layout) => Some(layout),
+            GraphLayout::Padded(_) | GraphLayout::Csr(_) => None,
+        }
+    }
+
+    /// Returns the node of the vector at `place`. A node has links, and a search reads it as a whole: it is a
+    /// page of the page-local layout, and otherwise a record.
+    #[inline]
+    pub(super) fn node_of(&self, place: u32) -> u32 {
+        self.page_local().map_or(place, |layout| layout.page_of(place))
+    }
+
+    /// Returns the number of nodes of a graph of `vectors` vectors.
+    pub(super) fn nodes(&self, vectors: u64) -> u64 {
+        self.page_local().map_or(vectors, |layout| layout.pages().into())
+    }
+
     /// Returns the bytes of a buffer for one read, with room for the alignment of any device.
     pub fn buffer_bytes(&self) -> usize {
         match self {

@@ -4,7 +4,6 @@
 //! first, but only one link to each target page: a search that follows it scores the codes of all vectors of
 //! that page.
 
-use super::adjacency::Adjacency;
 use super::places::Places;
 use super::section::GRAPH_NAME;
 use crate::error::IndexError;
@@ -13,6 +12,7 @@ use crate::format::links::encoded_bits;
 use crate::format::local::LocalLayout;
 use crate::format::manifest::FileEntry;
 use crate::partition::space::Space;
+use crate::proximity::adjacency::Adjacency;
 use crate::query::visited::VisitedSet;
 use bathyal_store::Draft;
 use bathyal_vectors::progress::Progress;

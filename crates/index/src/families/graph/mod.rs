@@ -1,52 +1,46 @@
 //! The Vamana graph (DiskANN, NeurIPS'19): builder and searcher.
 //!
-//! * `build`: two passes of search and robust prune over vectors in memory, then pages, codes, calibration.
+//! * `build`: two passes of search and robust prune over vectors in memory (`crate::proximity`), then pages,
+//!   codes, calibration.
 //! * `search`: one `async fn` for every tier; codes in memory navigate, full vectors from the tier re-rank.
 
-pub(crate) mod adjacency;
 mod among;
 mod build;
 mod calibrate;
-mod candidates;
 mod connect;
 pub mod cost;
-pub(crate) mod grow;
-pub(crate) mod insert;
 mod inspect;
 pub mod layout;
 mod local;
 mod merge;
 mod on_card;
 mod open;
-pub(crate) mod options;
+mod options;
 mod pack;
 mod page_search;
 mod pages_on_card;
 mod parts;
 mod places;
 mod plan;
-mod prune;
 mod records;
 mod relayout;
-mod repair;
 mod resident;
-mod rounds;
 mod rows;
 mod search;
 mod section;
 mod sizes;
 mod slots;
 mod verify;
-pub(crate) mod walk;
 mod whole;
 mod work;
-pub(crate) mod write;
+mod write;
 
-pub use options::{DEFAULT_ALPHA, DEFAULT_MAX_DEGREE, DEFAULT_SEARCH_LIST, GraphLayoutChoice, GraphOptions};
+pub use crate::proximity::options::DEFAULT_ALPHA;
+pub use options::{DEFAULT_MAX_DEGREE, DEFAULT_SEARCH_LIST, GraphLayoutChoice, GraphOptions};
 pub use relayout::{LayoutConversion, convert_layout, convert_layout_in};
 pub use section::GraphEntry;
 
-use crate::family::Family;
+use crate::family::{Capability, Family};
 
 /// The family, for the registry.
 pub static FAMILY: Family = Family {
@@ -54,7 +48,9 @@ pub static FAMILY: Family = Family {
     about: "a Vamana graph (DiskANN): small reads, several rounds of them",
     options: options::DOCS,
     counters: &[],
+    capabilities: &[Capability::Card],
     striped: section::STRIPED,
+    defaults: || GraphOptions::default().into(),
     parse: options::parse,
     read: |manifest| Ok(Box::new(open::StoredGraph::read(manifest)?)),
 };

@@ -91,9 +91,9 @@ impl GraphCard {
 /// Returns the number of codes that stay in memory when a card has all codes. Page-local layout: those of the
 /// pivots and of the entry point. Other layouts: a sample.
 pub(super) fn kept_code_count(layout: &GraphLayout, vectors: u32) -> u64 {
-    match layout {
-        GraphLayout::Local(_) => pivots(vectors, &[]).len() as u64 + 1,
-        GraphLayout::Padded(_) | GraphLayout::Csr(_) => SAMPLE_CODES.min(vectors as usize) as u64,
+    match layout.page_local() {
+        Some(_) => pivots(vectors, &[]).len() as u64 + 1,
+        None => SAMPLE_CODES.min(vectors as usize) as u64,
     }
 }
 
@@ -123,7 +123,7 @@ pub(super) fn load(
     }
     let CardChoice { card, mini_batch, .. } = choice;
     let codes = load_codes(directory, manifest, graph, card, progress)?;
-    if let GraphLayout::Local(layout) = &graph.layout {
+    if let Some(layout) = graph.layout.page_local() {
         // The last hops of a page-local search read twice the beam width (see `width_after`).
         let one_slot = Shape { list: MOST_CANDIDATES, width: 2 * MAX_BEAM_WIDTH, ids: PAGE_IDS, slots: 1 };
         let slots = slots(card.profile(), bathyal_gpu::pages::slot_bytes(&one_slot, codes.codes()));
@@ -168,7 +168,7 @@ pub(super) fn load_codes(
     let mut upload = Upload::begin(card, shape, graph.set.vectors.into())?;
     progress.stage("copying codes to the graphics card", file.bytes);
     let (size, mut outcome, mut kept, mut entry_code) = (codes.code_bytes, Ok(()), Vec::new(), Vec::new());
-    let (is_local, entry) = (matches!(graph.layout, GraphLayout::Local(_)), graph.entry.entry_point as usize);
+    let (is_local, entry) = (graph.layout.page_local().is_some(), graph.entry.entry_point as usize);
     let kept_places: Vec<usize> = match is_local {
         true => graph.pivots.iter().map(|pivot| *pivot as usize).collect(),
         false => spread(graph.set.vectors as usize, SAMPLE_CODES).collect(),

@@ -5,6 +5,7 @@ use crate::build::codes::CodeChoice;
 use crate::build::options::{FamilyOptions, GivenOptions, OptionDoc, from_text, some_from_text, typed};
 use crate::error::IndexError;
 use crate::format::pages::MAX_DEGREE;
+use crate::proximity::options::{DEFAULT_ALPHA, GrowthOptions, check_alpha};
 use bathyal_kernels::quantize::CodeKind;
 use serde::Deserialize;
 use std::fmt;
@@ -16,8 +17,6 @@ pub const DEFAULT_MAX_DEGREE: u32 = 64;
 /// Length of the candidate list of a build (L): the value of the DiskANN papers. A longer list takes more
 /// time and builds a better graph.
 pub const DEFAULT_SEARCH_LIST: u32 = 100;
-/// Pruning factor (alpha), applied to squared distances as in the DiskANN papers.
-pub const DEFAULT_ALPHA: f32 = 1.2;
 /// Longest candidate list of a build.
 const MAX_SEARCH_LIST: u32 = 1 << 16;
 
@@ -165,15 +164,9 @@ impl GraphOptions {
     pub(crate) fn codes(&self) -> CodeChoice {
         CodeChoice { bytes: self.code_bytes, kind: self.code_kind }
     }
-}
 
-/// Checks that `alpha` can make a graph.
-///
-/// # Errors
-/// [`IndexError::Parameter`].
-pub(crate) fn check_alpha(alpha: f32) -> Result<(), IndexError> {
-    if (1.0..=10.0).contains(&alpha) {
-        return Ok(());
+    /// Returns the parameters with which the graph grows.
+    pub(super) fn growth(&self) -> GrowthOptions {
+        GrowthOptions { max_degree: self.max_degree, search_list: self.search_list, alpha: self.alpha }
     }
-    Err(IndexError::Parameter(format!("alpha is {alpha}; it must be between 1 and 10")))
 }

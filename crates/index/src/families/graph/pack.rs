@@ -1,6 +1,5 @@
 //! Writes packed records. A record is sealed when the offset of the next one is known.
 
-use super::adjacency::Adjacency;
 use super::places::Places;
 use super::section::{GRAPH_NAME, OFFSETS_NAME};
 use crate::error::IndexError;
@@ -9,6 +8,7 @@ use crate::format::csr::CsrLayout;
 use crate::format::manifest::FileEntry;
 use crate::format::offsets;
 use crate::partition::space::Space;
+use crate::proximity::adjacency::Adjacency;
 use bathyal_store::Draft;
 use bathyal_vectors::progress::Progress;
 

@@ -46,13 +46,8 @@ pub(crate) fn width_after(reads: u32, beam_width: usize) -> usize {
 
 /// Returns the number of pivots where a search begins, and the step between the pivots that it scores.
 pub(super) fn starts(layout: &GraphLayout, beam_width: usize) -> (usize, usize) {
-    let step = match layout {
-        GraphLayout::Padded(_) | GraphLayout::Csr(_) if beam_width < FAR_BEAM_WIDTH as usize => {
-            RECORD_PIVOT_STEP
-        }
-        _ => 1,
-    };
-    (beam_width.max(MIN_STARTS), step)
+    let scores_few = layout.page_local().is_none() && beam_width < FAR_BEAM_WIDTH as usize;
+    (beam_width.max(MIN_STARTS), if scores_few { RECORD_PIVOT_STEP } else { 1 })
 }
 
 fn damaged(graph: &Graph, layout: &LocalLayout, number: u32, reason: String) -> IndexError {
@@ -171,18 +166,5 @@ impl Scratch {
             }
         }
         self.offer(graph);
-    }
-
-    /// Moves the pages of the nearest candidates into the beam, until it has `width` entries.
-    pub(super) fn fill_beam_with_pages(&mut self, layout: &LocalLayout, width: usize) {
-        while self.beam.len() < width
-            && let Some(next) = self.candidates.next_unexpanded()
-        {
-            let page = layout.page_of(next.id);
-            if self.opened.insert(page) {
-                self.beam.push(page);
-                self.spans.push(layout.span(page));
-            }
-        }
     }
 }

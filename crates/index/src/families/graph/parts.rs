@@ -2,10 +2,8 @@
 //! are nearest to it, each part's graph is grown in memory, and the links of a vector in both parts are
 //! merged.
 
-use super::adjacency::Adjacency;
 use super::calibrate;
 use super::connect::connect;
-use super::grow::Growth;
 use super::merge::{ListWriter, MergedVectors, PieceFiles, late_name, lists_name, merge};
 use super::options::GraphOptions;
 use super::section::GraphEntry;
@@ -24,8 +22,12 @@ use crate::format::pages::PageLayout;
 use crate::partition::encoding::{Encoding, FloatRows};
 use crate::partition::intake::Intake;
 use crate::partition::pieces::{Part, Piece, check_parts, pieces, read, remove_spilled, spill_files_exist};
+use crate::partition::plain_codes::write_codes;
 use crate::partition::spread::{Copies, Sample};
 use crate::partition::{READ_BYTES, sample_rows};
+use crate::proximity::adjacency::Adjacency;
+use crate::proximity::grow::Growth;
+use crate::proximity::options::GrowthOptions;
 use bathyal_store::Draft;
 use bathyal_vectors::RowReader;
 use bathyal_vectors::progress::Progress;
@@ -271,15 +273,15 @@ fn grow_piece(
     rows_before: u64,
 ) -> Result<PieceFiles, IndexError> {
     let (space, ids) = read(work, intake, parts[piece.part], piece)?;
-    let graph_options = GraphOptions { max_degree: degree(work.own.max_degree), ..*work.own };
+    let options = GrowthOptions { max_degree: degree(work.own.max_degree), ..work.own.growth() };
     let rows = 0..space.count() as u32;
     let late_rows: Vec<u32> =
         rows.clone().filter(|row| held_out.binary_search(&ids[*row as usize]).is_ok()).collect();
     let progress = PieceProgress::new(work.progress, rows_before, piece.rows as u64);
     let (seed, threads, progress) = (work.options.seed, work.threads, &progress);
     let entry = space.medoid(&late_rows, threads, progress)?;
-    let graph = Adjacency::new(space.count(), graph_options.max_degree)?;
-    let growth = Growth { space: &space, graph, entry, options: &graph_options, seed, threads, progress };
+    let graph = Adjacency::new(space.count(), options.max_degree)?;
+    let growth = Growth { space: &space, graph, entry, options, seed, threads, progress };
     let mut order = growth.passes(&late_rows)?;
     growth.finish(&order)?;
     let neighbor_ids = |row: u32| growth.graph.neighbors(row).map(|link| ids[link as usize]);
@@ -302,8 +304,7 @@ fn grow_piece(
         check_cancelled(work, row)?;
         hashes.push(hash(row));
     }
-    let (alpha, search_list) = (graph_options.alpha, graph_options.search_list);
-    growth.insert("inserting held-out vectors", &late_rows, alpha, search_list)?;
+    growth.insert("inserting held-out vectors", &late_rows, options.alpha, options.search_list)?;
     order.extend(&late_rows);
     growth.finish(&order)?;
     let mut late = ListWriter::create(work, &late_name(number))?;
@@ -356,7 +357,7 @@ impl GrownGraph for MergedGraph<'_> {
         let (count, dim, row_bytes) = (data.count(), data.dim(), data.given_row_bytes());
         let encoding = Encoding { work, count, dim, row_bytes, reader };
         let sample = encoding.sample(sample_rows(count, dim))?;
-        write::write_codes(&encoding, work.own.codes(), sample)
+        write_codes(&encoding, work.own.codes(), sample)
     }
 
     fn section(&self, _work: &Work<'_>, files: GraphFiles, codes: CodesEntry) -> GraphEntry {

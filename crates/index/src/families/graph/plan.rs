@@ -1,16 +1,17 @@
 //! Plans the memory of a graph build: all vectors at once if they fit, otherwise parts as large as fit.
 
-use super::adjacency::Adjacency;
-use super::grow::Growth;
 use super::local::LocalPlacement;
 use super::options::{GraphLayoutChoice, GraphOptions};
 use super::pack::Packer;
 use super::places::Places;
-use super::{connect, parts, whole, write};
+use super::{connect, parts, whole};
 use crate::build::options::BuildOptions;
 use crate::form::source::Source;
+use crate::partition::plain_codes::{sample_bytes, training_rows};
 use crate::partition::space::Space;
 use crate::partition::{MOST_PARTS, sample_rows};
+use crate::proximity::adjacency::Adjacency;
+use crate::proximity::grow::Growth;
 
 /// Memory of a graph build that does not grow with the vectors: buffers, samples, code tables, thread stacks.
 const FIXED_MEMORY: u64 = 96 << 20;
@@ -53,8 +54,8 @@ impl Plan {
 fn whole_bytes(data: &Source<'_>, graph_options: &GraphOptions, options: &BuildOptions) -> u64 {
     let (count, threads) = (data.count() as u64, options.thread_count() as u64);
     let codes = count * u64::from(graph_options.codes().bytes(data.dim()));
-    let rows = write::training_rows(data.count());
-    let sample = write::sample_bytes(rows, data.dim()) + graph_options.codes().training_bytes(data.dim());
+    let rows = training_rows(data.count());
+    let sample = sample_bytes(rows, data.dim()) + graph_options.codes().training_bytes(data.dim());
     let growing =
         Adjacency::planned_bytes(count, graph_options.max_degree) + Growth::planned_bytes(count, threads);
     let placement = match graph_options.layout {
@@ -79,8 +80,7 @@ fn rest_bytes(data: &Source<'_>, graph_options: &GraphOptions) -> u64 {
     let (count, dim) = (data.count(), data.dim());
     let codes =
         count as u64 * u64::from(graph_options.codes().bytes(dim)) + graph_options.codes().codec_bytes(dim);
-    let training =
-        write::sample_bytes(sample_rows(count, dim), dim) + graph_options.codes().training_bytes(dim);
+    let training = sample_bytes(sample_rows(count, dim), dim) + graph_options.codes().training_bytes(dim);
     let spreading = (sample_rows(count, dim) * (dim + 1) * 4 + 64 * sample_rows(count, dim)) as u64;
     let connecting = connect::BYTES_PER_VECTOR * count as u64;
     codes.max(training).max(spreading).max(connecting)

@@ -28,7 +28,7 @@ pub(super) fn copy_to_card(
     CardChoice { card, mini_batch, .. }: CardChoice<'_>,
     progress: &dyn Progress,
 ) -> Result<Walks, IndexError> {
-    if let GraphLayout::Local(_) = graph.layout {
+    if graph.layout.page_local().is_some() {
         let text = "a graph with the layout page_local cannot be searched entirely on a graphics card: build \
                    the index again with the layout padded or csr, or leave --tier gpu (tier) out";
         return Err(GpuError::Unsuited(text.into()).into());

@@ -12,6 +12,12 @@ impl Graph {
     fn damaged_record(&self, place: u32, reason: String) -> IndexError {
         self.set.damaged(format!("record {place}"), reason)
     }
+
+    /// Returns the number of records of a page of the padded layout. In other layouts, a node is read alone.
+    fn nodes_per_unit(&self) -> u32 {
+        let GraphLayout::Padded(layout) = &self.layout else { return 1 };
+        layout.records_per_page().max(1) as u32
+    }
 }
 
 impl Rows for Graph {
@@ -20,18 +26,13 @@ impl Rows for Graph {
     }
 
     fn units(&self) -> u32 {
-        match &self.layout {
-            GraphLayout::Padded(layout) => self.set.vectors.div_ceil(layout.records_per_page().max(1) as u32),
-            GraphLayout::Local(layout) => layout.pages(),
-            GraphLayout::Csr(_) => self.offsets.records() as u32,
-        }
+        let nodes = self.layout.nodes(self.set.vectors.into()) as u32;
+        nodes.div_ceil(self.nodes_per_unit())
     }
 
     fn unit_of(&self, place: u32) -> Option<u32> {
-        match &self.layout {
-            GraphLayout::Padded(layout) => Some(place / layout.records_per_page().max(1) as u32),
-            GraphLayout::Local(_) | GraphLayout::Csr(_) => None,
-        }
+        let GraphLayout::Padded(_) = &self.layout else { return None };
+        Some(place / self.nodes_per_unit())
     }
 
     fn first_place(&self, unit: u32) -> Option<u32> {
@@ -43,19 +44,14 @@ impl Rows for Graph {
     }
 
     fn span(&self, unit: u32) -> Span {
-        match &self.layout {
-            GraphLayout::Padded(layout) => layout.span(unit * layout.records_per_page().max(1) as u32),
-            GraphLayout::Local(layout) => layout.span(unit),
-            GraphLayout::Csr(_) => self.offsets.span(unit),
-        }
+        self.node_span(unit * self.nodes_per_unit())
     }
 
     fn read(&self, unit: u32, bytes: &[u8], each: &mut EachVector<'_>) -> Result<(), IndexError> {
         match &self.layout {
             GraphLayout::Padded(layout) => {
-                let records = layout.records_per_page().max(1) as u32;
-                let first = unit * records;
-                for id in first..(first + records).min(self.set.vectors) {
+                let first = unit * self.nodes_per_unit();
+                for id in first..(first + self.nodes_per_unit()).min(self.set.vectors) {
                     let record =
                         layout.decode(bytes, id).map_err(|reason| self.damaged_record(id, reason))?;
                     each(id, record.vector)?;

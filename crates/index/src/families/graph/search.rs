@@ -67,6 +67,16 @@ impl Graph {
         }
     }
 
+    /// Returns the span of a node ([`GraphLayout::node_of`]).
+    #[inline]
+    pub(super) fn node_span(&self, node: u32) -> Span {
+        match &self.layout {
+            GraphLayout::Padded(layout) => layout.span(node),
+            GraphLayout::Local(layout) => layout.span(node),
+            GraphLayout::Csr(_) => self.offsets.span(node),
+        }
+    }
+
     /// Returns true if searches may find the vector at `place`.
     #[inline]
     pub(super) fn is_present(&self, place: u32) -> bool {
@@ -82,7 +92,7 @@ pub(crate) struct Scratch {
     /// Vectors whose codes have been scored; in the page-local layout, pages whose codes have all been
     /// scored.
     pub(super) visited: VisitedSet,
-    /// The places of the records that are being read, or the pages in the page-local layout.
+    /// The nodes that are being read.
     pub(super) beam: Vec<u32>,
     pub(super) spans: Vec<Span>,
     pub(super) ids: Vec<u32>,
@@ -143,14 +153,14 @@ impl Scratch {
             self.ids.push(graph.entry.entry_point);
             return;
         }
-        match &graph.layout {
-            GraphLayout::Padded(_) | GraphLayout::Csr(_) => {
+        match graph.layout.page_local() {
+            Some(layout) => self.enter(graph, layout, params.beam_width),
+            None => {
                 self.find_starts(graph, params.beam_width);
                 let visited = &mut self.visited;
                 self.ids.retain(|id| visited.insert(*id));
                 self.offer(graph);
             }
-            GraphLayout::Local(layout) => self.enter(graph, layout, params.beam_width),
         }
     }
 
@@ -272,44 +282,30 @@ impl Scratch {
             Some(CardQuery::Pages(_)) => self.fill_beam_with_pages_on_card(graph, cx, width).await?,
             None => return Ok(()),
         }
-        let span = |place: &u32| match &graph.layout {
-            GraphLayout::Padded(layout) => layout.span(*place),
-            GraphLayout::Local(layout) => layout.span(*place),
-            GraphLayout::Csr(_) => graph.offsets.span(*place),
-        };
-        self.spans.extend(self.beam.iter().map(span));
+        self.spans.extend(self.beam.iter().map(|node| graph.node_span(*node)));
         self.query.clock.spent(Phase::Scan);
         Ok(())
     }
 
-    /// Moves the nearest unexpanded candidates into the beam, until it has `width` entries.
+    /// Moves the nodes of the nearest unexpanded candidates into the beam, until it has `width` entries.
     fn fill_beam(&mut self, graph: &Graph, width: usize) {
-        match &graph.layout {
-            GraphLayout::Padded(layout) => {
-                while self.beam.len() < width
-                    && let Some(next) = self.candidates.next_unexpanded()
-                {
-                    self.beam.push(next.id);
-                    self.spans.push(layout.span(next.id));
-                }
+        while self.beam.len() < width
+            && let Some(next) = self.candidates.next_unexpanded()
+        {
+            let node = graph.layout.node_of(next.id);
+            // Several candidates may be on one page, which is read once.
+            if graph.layout.page_local().is_none() || self.opened.insert(node) {
+                self.beam.push(node);
+                self.spans.push(graph.node_span(node));
             }
-            GraphLayout::Csr(_) => {
-                while self.beam.len() < width
-                    && let Some(next) = self.candidates.next_unexpanded()
-                {
-                    self.beam.push(next.id);
-                    self.spans.push(graph.offsets.span(next.id));
-                }
-            }
-            GraphLayout::Local(layout) => self.fill_beam_with_pages(layout, width),
         }
     }
 
     /// Returns the number of reads in the next hop.
     fn width(&self, graph: &Graph, beam_width: usize) -> usize {
-        match &graph.layout {
-            GraphLayout::Padded(_) | GraphLayout::Csr(_) => beam_width,
-            GraphLayout::Local(_) => width_after(self.query.stats.reads, beam_width),
+        match graph.layout.page_local() {
+            Some(_) => width_after(self.query.stats.reads, beam_width),
+            None => beam_width,
         }
     }
 }

@@ -8,16 +8,14 @@ use crate::format::manifest::{CodesEntry, FileEntry, Manifest, require};
 use crate::query::Effort;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use crate::format::manifest::{CODEC_NAME, CODES_NAME};
+
 /// The family's name.
 pub(crate) const NAME: &str = "graph";
 /// The file of the offsets of packed records.
 pub(crate) const OFFSETS_NAME: &str = "offsets.bin";
 /// The file of the vectors with their links.
 pub(crate) const GRAPH_NAME: &str = "graph.bin";
-/// The file of the codes of all vectors.
-pub(crate) const CODES_NAME: &str = "codes.bin";
-/// The file of the trained codec.
-pub(crate) const CODEC_NAME: &str = "codec.bin";
 /// The files that searches may read from a tier.
 pub(crate) const STRIPED: &[&str] = &[GRAPH_NAME];
 
@@ -64,7 +62,7 @@ impl GraphEntry {
         let mut entry: GraphEntry = manifest.structure(NAME)?;
         entry.file = manifest.file(GRAPH_NAME)?.clone();
         entry.offsets = manifest.file(OFFSETS_NAME).ok().cloned();
-        entry.codes.fill(manifest, CODES_NAME, CODEC_NAME)?;
+        entry.codes.fill(manifest)?;
         entry.check(manifest)?;
         Ok(entry)
     }

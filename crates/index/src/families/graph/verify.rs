@@ -41,26 +41,18 @@ pub(super) fn verify(
         links: Vec::new(),
         report,
     };
+    checker.linked.mark(layout.node_of(graph.entry_point));
     let (total, unit) = (graph.file.bytes, layout.read_bytes());
     let crc = match &layout {
-        GraphLayout::Padded(layout) => {
-            checker.linked.mark(graph.entry_point);
-            read_through(object, total, unit, progress, |number, bytes| {
-                checker.check_records(layout, number, bytes)
-            })?
-        }
-        GraphLayout::Local(layout) => {
-            checker.linked.mark(layout.page_of(graph.entry_point));
-            read_through(object, total, unit, progress, |number, bytes| {
-                checker.check_page(layout, number as u32, bytes)
-            })?
-        }
-        GraphLayout::Csr(layout) => {
-            checker.linked.mark(graph.entry_point);
-            read_records(object, &offsets, progress, |place, bytes| {
-                checker.check_packed(layout, place, bytes)
-            })?
-        }
+        GraphLayout::Padded(layout) => read_through(object, total, unit, progress, |number, bytes| {
+            checker.check_records(layout, number, bytes)
+        })?,
+        GraphLayout::Local(layout) => read_through(object, total, unit, progress, |number, bytes| {
+            checker.check_page(layout, number as u32, bytes)
+        })?,
+        GraphLayout::Csr(layout) => read_records(object, &offsets, progress, |place, bytes| {
+            checker.check_packed(layout, place, bytes)
+        })?,
     };
     let (linked, ids) = (checker.linked.count(), checker.ids.count());
     report.bytes += graph.file.bytes;
@@ -70,13 +62,10 @@ pub(super) fn verify(
             graph.file.name, graph.file.crc32c
         ));
     }
-    let (nodes, name) = match &layout {
-        GraphLayout::Padded(_) | GraphLayout::Csr(_) => (manifest.vectors, "vectors"),
-        GraphLayout::Local(layout) => (u64::from(layout.pages()), "pages"),
-    };
-    report.unlinked = nodes.saturating_sub(linked);
+    report.unlinked = layout.nodes(manifest.vectors).saturating_sub(linked);
     if report.unlinked > 0 {
-        report.fault(format!("no link leads to {} of the {name}", report.unlinked));
+        let nodes = if layout.page_local().is_some() { "pages" } else { "vectors" };
+        report.fault(format!("no link leads to {} of the {nodes}", report.unlinked));
     }
     if ids < manifest.vectors {
         report.fault(format!("{} ids are missing", manifest.vectors - ids));
@@ -88,7 +77,7 @@ pub(super) fn verify(
 struct GraphChecker<'a> {
     vectors: u32,
     element: Element,
-    /// Vectors to which a link leads; pages in the page-local layout.
+    /// Nodes to which a link leads.
     linked: Marks,
     /// Ids that have been found.
     ids: Marks,

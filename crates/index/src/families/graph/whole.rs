@@ -1,8 +1,6 @@
 //! A graph that is grown with all its vectors in memory, and the layouts in which it is written.
 
-use super::adjacency::Adjacency;
 use super::calibrate;
-use super::grow::Growth;
 use super::local::LocalPlacement;
 use super::options::{GraphLayoutChoice, GraphOptions};
 use super::pack;
@@ -20,7 +18,10 @@ use crate::format::local::LocalLayout;
 use crate::format::manifest::CodesEntry;
 use crate::format::pages::PageLayout;
 use crate::partition::encoding::Encoding;
+use crate::partition::plain_codes::{training_rows, write_codes};
 use crate::partition::space::Space;
+use crate::proximity::adjacency::Adjacency;
+use crate::proximity::grow::Growth;
 
 /// A graph with all its vectors in memory. It lacks the held-out vectors until [`GrownGraph::complete`].
 pub(super) struct WholeGraph<'a> {
@@ -42,7 +43,7 @@ impl<'a> WholeGraph<'a> {
         let entry = space.medoid(&[], threads, progress)?;
         let held_out = calibrate::hold_out(work.data, entry, work.options);
         let graph = Adjacency::new(space.count(), graph_options.max_degree)?;
-        let growth = Growth { space, graph, entry, options: graph_options, seed, threads, progress };
+        let growth = Growth { space, graph, entry, options: graph_options.growth(), seed, threads, progress };
         let order = match &work.options.card {
             Some(card) => growth.passes_on_card(card, &held_out)?,
             None => growth.passes(&held_out)?,
@@ -86,8 +87,8 @@ impl GrownGraph for WholeGraph<'_> {
             };
             Encoding { work, count, dim, row_bytes, reader }
         });
-        let sample = by_id.sample(write::training_rows(count))?;
-        write::write_codes(&by_place, work.own.codes(), sample)
+        let sample = by_id.sample(training_rows(count))?;
+        write_codes(&by_place, work.own.codes(), sample)
     }
 
     fn section(&self, work: &Work<'_>, files: GraphFiles, codes: CodesEntry) -> GraphEntry {

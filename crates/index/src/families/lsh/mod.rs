@@ -28,7 +28,7 @@ pub use options::LshOptions;
 pub use promise::{Promise, Tables};
 pub use section::LshEntry;
 
-use crate::family::Family;
+use crate::family::{Capability, Family};
 use crate::query::Counter;
 
 /// The family, for the registry.
@@ -40,7 +40,9 @@ pub static FAMILY: Family = Family {
         Counter { name: "table_reads", about: "reads of hash tables" },
         Counter { name: "entries", about: "entries of hash tables that were scored" },
     ],
+    capabilities: &[Capability::Changes, Capability::Ratio],
     striped: section::STRIPED,
+    defaults: || LshOptions::default().into(),
     parse: options::parse,
     read: |manifest| Ok(Box::new(open::StoredLsh::read(manifest)?)),
 };

@@ -11,6 +11,8 @@ use bathyal_kernels::Metric;
 use bathyal_kernels::lsh::{CompoundHashes, MOST_HASHES};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use crate::format::manifest::{CODEC_NAME, CODES_NAME};
+
 /// The family's name.
 pub(crate) const NAME: &str = "lsh";
 /// The vectors in the order of the data, and the tables behind them.
@@ -19,9 +21,6 @@ pub(crate) const TABLES_NAME: &str = "tables.bin";
 pub(crate) const HASHES_NAME: &str = "hashes.bin";
 /// The first key of every block.
 pub(crate) const FENCES_NAME: &str = "fences.bin";
-/// The files of the codes of all vectors and of their codec.
-pub(crate) const CODES_NAME: &str = "codes.bin";
-pub(crate) const CODEC_NAME: &str = "codec.bin";
 /// The files that searches may read from a tier.
 pub(crate) const STRIPED: &[&str] = &[TABLES_NAME];
 
@@ -71,7 +70,7 @@ impl LshEntry {
         entry.functions = manifest.file(HASHES_NAME)?.clone();
         entry.fences = manifest.file(FENCES_NAME)?.clone();
         entry.ids = manifest.file(IDS_NAME).ok().cloned();
-        entry.codes.fill(manifest, CODES_NAME, CODEC_NAME)?;
+        entry.codes.fill(manifest)?;
         entry.check(manifest)?;
         Ok(entry)
     }

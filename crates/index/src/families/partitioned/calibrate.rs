@@ -14,7 +14,7 @@ use crate::calibrate::Calibration;
 use crate::calibrate::probed::ProbedPoint;
 use crate::calibrate::trial::{LEAST_VECTORS, StandIns, Trial, sample_ids};
 use crate::error::IndexError;
-use crate::families::graph::walk::Walk;
+use crate::proximity::walk::Walk;
 use crate::query::set::Exact;
 use std::sync::atomic::{AtomicU8, Ordering};
 

@@ -34,9 +34,9 @@ pub use subindex::options::{
     PartitionedOptions, Pivots,
 };
 
-use crate::families::graph::walk::Walk;
 use crate::family::Family;
 use crate::format::identity::Identity;
+use crate::proximity::walk::Walk;
 
 /// The family, for the registry.
 pub static FAMILY: Family = Family {
@@ -44,7 +44,9 @@ pub static FAMILY: Family = Family {
     about: "partitions with a graph each, read whole and kept for later queries (d-HNSW): for the memory of another machine",
     options: subindex::options::DOCS,
     counters: search::COUNTERS,
+    capabilities: &[],
     striped: section::STRIPED,
+    defaults: || PartitionedOptions::default().into(),
     parse: subindex::options::parse,
     read: |manifest| Ok(Box::new(open::StoredPartitions::read(manifest)?)),
 };

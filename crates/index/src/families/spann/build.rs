@@ -17,7 +17,6 @@ use crate::build::plan::FamilyPlan;
 use crate::build::{Stages, least_manifest};
 use crate::calibrate::Calibration;
 use crate::error::IndexError;
-use crate::families::graph::write::{training_rows, write_codes};
 use crate::form::source::Source;
 use crate::format::appender::{Appender, Written, read_back};
 use crate::format::identity::Identity;
@@ -25,6 +24,7 @@ use crate::format::manifest::Manifest;
 use crate::partition::encoding::Encoding;
 use crate::partition::intake::Intake;
 use crate::partition::pieces::{Ordered, Piece};
+use crate::partition::plain_codes::{training_rows, write_codes};
 use crate::partition::space::Space;
 use crate::partition::staged::{self, Lengths, Placing, Shape, Staged};
 
@@ -253,8 +253,7 @@ fn admit(
         let members = Memberships::restore(directory, leaves.count(), found.members, found.slots)?;
         return Ok((found.clone(), members));
     }
-    let options = graph::options(work);
-    let growth = graph::grow(work, &space, &options)?;
+    let growth = graph::grow(work, &space)?;
     stages.end("grow graph");
     let assignment = assign::assign(work, intake, leaves, &growth)?;
     stages.end("assign");

@@ -2,8 +2,8 @@
 
 use crate::allocate::try_with_capacity;
 use crate::error::{NoMemory, Unreadable};
-use crate::families::graph::walk::{Links, Walk};
 use crate::format::links;
+use crate::proximity::walk::{Links, Walk};
 use crate::query::QueryStats;
 use bathyal_kernels::quantize::{CodeQuery, Codec};
 use bathyal_kernels::{Distance, Element, Metric, Neighbor, Rows, from_f32, squared_norm, to_f32};

@@ -5,12 +5,12 @@ use super::centroids::CentroidLinks;
 use super::section::{CENTROIDS_NAME, LINKS_NAME};
 use super::work::Work;
 use crate::error::IndexError;
-use crate::families::graph::GraphOptions;
-use crate::families::graph::adjacency::Adjacency;
-use crate::families::graph::grow::Growth;
 use crate::format::appender::Appender;
 use crate::format::manifest::FileEntry;
 use crate::partition::space::Space;
+use crate::proximity::adjacency::Adjacency;
+use crate::proximity::grow::Growth;
+use crate::proximity::options::GrowthOptions;
 
 /// Links of a centroid: half of those in a graph over vectors, since centroids are compared exactly and in
 /// DRAM.
@@ -20,27 +20,14 @@ const CENTROID_SEARCH_LIST: u32 = 64;
 /// Bytes of one write.
 const WRITE_BYTES: usize = 1 << 20;
 
-/// Returns the options of the graph over the centroids.
-pub(crate) fn options(work: &Work<'_>) -> GraphOptions {
-    GraphOptions {
-        max_degree: CENTROID_DEGREE,
-        search_list: CENTROID_SEARCH_LIST,
-        alpha: work.own.alpha,
-        ..GraphOptions::default()
-    }
-}
-
 /// Builds the graph.
-pub(crate) fn grow<'a>(
-    work: &'a Work<'_>,
-    centroids: &'a Space,
-    options: &'a GraphOptions,
-) -> Result<Growth<'a>, IndexError> {
+pub(crate) fn grow<'a>(work: &'a Work<'_>, centroids: &'a Space) -> Result<Growth<'a>, IndexError> {
+    let (max_degree, search_list) = (CENTROID_DEGREE, CENTROID_SEARCH_LIST);
+    let options = GrowthOptions { max_degree, search_list, alpha: work.own.alpha };
     let entry = centroids.medoid(&[], work.threads, work.progress)?;
-    let graph = Adjacency::new(centroids.count(), options.max_degree)?;
-    let (threads, progress) = (work.threads, work.progress);
-    let growth =
-        Growth { space: centroids, graph, entry, options, seed: work.options.seed, threads, progress };
+    let graph = Adjacency::new(centroids.count(), max_degree)?;
+    let (space, seed, threads, progress) = (centroids, work.options.seed, work.threads, work.progress);
+    let growth = Growth { space, graph, entry, options, seed, threads, progress };
     let order = growth.rounds()?;
     growth.finish(&order)?;
     Ok(growth)

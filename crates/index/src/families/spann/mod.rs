@@ -57,7 +57,9 @@ pub static FAMILY: Family = Family {
     about: "posting lists of full vectors, found by a graph over their centroids (SPANN): little memory with few queries in flight",
     options: options::DOCS,
     counters: search::COUNTERS,
+    capabilities: &[],
     striped: section::STRIPED,
+    defaults: || SpannOptions::default().into(),
     parse: options::parse,
     read: |manifest| Ok(Box::new(open::StoredLists::read(manifest)?)),
 };

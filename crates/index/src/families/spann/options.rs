@@ -3,8 +3,8 @@
 use crate::build::codes::CodeChoice;
 use crate::build::options::{FamilyOptions, GivenOptions, OptionDoc, from_text, some_from_text, typed};
 use crate::error::IndexError;
-use crate::families::graph::options::{DEFAULT_ALPHA, check_alpha};
 use crate::format::postings::{COUPLED, MOST_REPLICAS, PostingLayout};
+use crate::proximity::options::{DEFAULT_ALPHA, check_alpha};
 use bathyal_kernels::quantize::CodeKind;
 use serde::Deserialize;
 

@@ -8,13 +8,13 @@ use super::members::{REQUEST_BYTES, SPILL_BYTES, buckets};
 use super::options::SpannOptions;
 use super::work::ListShape;
 use crate::build::options::BuildOptions;
-use crate::families::graph::adjacency::Adjacency;
-use crate::families::graph::insert::Inserter;
 use crate::form::source::Source;
 use crate::format::postings::Postings;
 use crate::partition::placement::{Placement, exchange};
 use crate::partition::space::Space;
 use crate::partition::{MOST_PARTS, encoding, sample_rows};
+use crate::proximity::adjacency::Adjacency;
+use crate::proximity::insert::Inserter;
 use crate::query::codes::plain_metric;
 
 /// The program itself, thread stacks, and the reserves of the allocator.

@@ -9,6 +9,8 @@ use crate::format::postings::{
 };
 use serde::{Deserialize, Serialize};
 
+pub(crate) use crate::format::manifest::{CODEC_NAME, CODES_NAME};
+
 /// The family's name.
 pub(crate) const NAME: &str = "spann";
 /// The name of the file of postings.
@@ -23,9 +25,6 @@ pub(crate) const IDS_NAME: &str = "ids.bin";
 pub(crate) const CENTROIDS_NAME: &str = "centroids.bin";
 /// The name of the file of the centroids' links.
 pub(crate) const LINKS_NAME: &str = "links.bin";
-/// The names of the files with the codes of the centroids, and with their codec.
-pub(crate) const CODES_NAME: &str = "codes.bin";
-pub(crate) const CODEC_NAME: &str = "codec.bin";
 /// The files that searches may read from a tier.
 pub(crate) const STRIPED: &[&str] = &[POSTINGS_NAME];
 /// The name of the file with the codec of lists of codes.
@@ -123,7 +122,7 @@ impl SpannEntry {
         if let Some(codes) = &mut entry.list_codes {
             codes.codec = manifest.file(LIST_CODEC_NAME)?.clone();
         }
-        entry.codes.fill(manifest, CODES_NAME, CODEC_NAME)?;
+        entry.codes.fill(manifest)?;
         entry.check(manifest)?;
         Ok(entry)
     }

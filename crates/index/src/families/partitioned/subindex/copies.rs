@@ -6,8 +6,8 @@
 //! the candidate list is long, the lists would contain copies only.
 
 use crate::error::IndexError;
-use crate::families::graph::grow::Growth;
 use crate::partition::space::Space;
+use crate::proximity::grow::Growth;
 use std::collections::HashMap;
 
 /// Links of a list that children do not use: one to the first of the equal vectors, one for a vector that is

@@ -1,15 +1,15 @@
-//! The build of an HNSW (Malkov and Yashunin, TPAMI 2020) with the insertion and pruning of the graph family.
+//! The build of an HNSW (Malkov and Yashunin, TPAMI 2020) with the insertion and pruning of all proximity graphs.
 //! There is one graph for each layer, over a prefix of the vectors of the layer below.
 
 use super::copies::Copies;
 use super::options::PartitionedOptions;
 use super::{MOST_LAYERS, SubIndex};
 use crate::error::IndexError;
-use crate::families::graph::GraphOptions;
-use crate::families::graph::adjacency::Adjacency;
-use crate::families::graph::grow::Growth;
-use crate::families::graph::walk::Links;
 use crate::partition::space::Space;
+use crate::proximity::adjacency::Adjacency;
+use crate::proximity::grow::Growth;
+use crate::proximity::options::GrowthOptions;
+use crate::proximity::walk::Links;
 use bathyal_vectors::progress::{CancelOnly, Progress};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -127,20 +127,12 @@ impl<'a> Hnsw<'a> {
         order: &[u32],
     ) -> Result<Adjacency, IndexError> {
         let search_list = self.options.construction_list;
-        let graph_options = GraphOptions { max_degree, search_list, alpha: ALPHA, ..GraphOptions::default() };
+        let (space, options) = (self.space, GrowthOptions { max_degree, search_list, alpha: ALPHA });
         let progress: &dyn Progress = &self.progress;
-        let growth = Growth {
-            space: self.space,
-            graph,
-            entry: 0,
-            options: &graph_options,
-            seed: 0,
-            threads: 1,
-            progress,
-        };
+        let growth = Growth { space, graph, entry: 0, options, seed: 0, threads: 1, progress };
         let copies = Copies::find(self.space, order);
         let distinct: Vec<u32> = new.iter().copied().filter(|number| !copies.contains(*number)).collect();
-        growth.insert("growing a sub-index", &distinct, graph_options.alpha, search_list)?;
+        growth.insert("growing a sub-index", &distinct, ALPHA, search_list)?;
         copies.link(&growth)?;
         growth.finish(order)?;
         Ok(growth.graph)

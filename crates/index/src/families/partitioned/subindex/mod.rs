@@ -10,10 +10,10 @@ pub(super) mod options;
 pub(super) mod table;
 
 use crate::error::IndexError;
-use crate::families::graph::adjacency::Adjacency;
-use crate::families::graph::walk::{Links, Walk};
 use crate::format::identity::Identity;
 use crate::format::walk::Marks;
+use crate::proximity::adjacency::Adjacency;
+use crate::proximity::walk::{Links, Walk};
 use std::collections::HashMap;
 
 /// Bytes before the lengths of the layers: checksum, number, vectors, layers, bytes of a link.

@@ -30,7 +30,7 @@ const NEAR_BYTES: usize = 32 << 20;
 impl Growth<'_> {
     /// Runs the two passes of Vamana over all vectors that are not in `held_out` (rising), the second with
     /// `card`. Returns the order of insertion.
-    pub(super) fn passes_on_card(
+    pub(crate) fn passes_on_card(
         &self,
         card: &Arc<dyn Card>,
         held_out: &[u32],

@@ -3,7 +3,7 @@
 
 use super::adjacency::Adjacency;
 use super::insert::Inserter;
-use super::options::GraphOptions;
+use super::options::GrowthOptions;
 use super::repair;
 use crate::allocate::try_with_capacity;
 use crate::error::{IndexError, NoMemory};
@@ -39,7 +39,7 @@ pub(crate) struct Growth<'a> {
     pub(crate) space: &'a Space,
     pub(crate) graph: Adjacency,
     pub(crate) entry: u32,
-    pub(crate) options: &'a GraphOptions,
+    pub(crate) options: GrowthOptions,
     pub(crate) seed: u64,
     pub(crate) threads: usize,
     pub(crate) progress: &'a dyn Progress,
