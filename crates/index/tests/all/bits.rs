@@ -1,7 +1,7 @@
 //! Vectors of bits in every family: distances are counts, queries may be the bytes that the bits make.
 
+use crate::cases::quick_build;
 use crate::clustered::vectors;
-use crate::whole::quickly;
 use bathyal_index::families::{self, FAMILIES};
 use bathyal_index::{
     BuildOptions, CompactOptions, Effort, Index, IndexError, OpenOptions, RangeOptions, SearchOptions,
@@ -29,7 +29,7 @@ fn hamming(a: &[u8], b: &[u8]) -> f32 {
 
 fn options(family: &str, metric: Metric) -> BuildOptions {
     let family = families::options(family, &Default::default()).unwrap();
-    BuildOptions { metric, threads: 2, ..quickly(family) }
+    BuildOptions { metric, threads: 2, ..quick_build(family) }
 }
 
 fn open(path: &Path, tier: TierChoice) -> Index {
@@ -100,7 +100,7 @@ fn bits_are_inserted_deleted_and_compacted() {
     let part = |rows: std::ops::Range<usize>| {
         VectorFile::from_rows(Element::B1, all.dim(), all.rows(rows).unwrap().to_vec()).unwrap()
     };
-    let options = quickly(families::options("lsh", &Default::default()).unwrap());
+    let options = quick_build(families::options("lsh", &Default::default()).unwrap());
     build(&part(0..600), &path, &options, &Silent).unwrap();
     let index = open(&path, TierChoice::File);
     assert_eq!(index.insert(&as_bytes(&part(600..700))).unwrap(), 600..700);

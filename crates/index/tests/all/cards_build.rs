@@ -1,8 +1,9 @@
 //! Builds with a graphics card: the index that is built without one, byte for byte; and what is said where a card has nothing to do. The card
 //! is emulated: its kernels are those of a real one.
 
+use crate::cases::{case_runs, full_or_quick, quick_build};
 use crate::clustered::vectors;
-use crate::whole::{of_whole, quickly, taken};
+use crate::files::contents;
 use bathyal_gpu::Card;
 use bathyal_index::build::planned_memory;
 use bathyal_index::families::flat::FlatOptions;
@@ -18,28 +19,10 @@ use bathyal_vectors::VectorFile;
 use bathyal_vectors::groundtruth::{exact_neighbors, recall};
 use bathyal_vectors::progress::Silent;
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
 fn card(options: EmulatedOptions) -> Arc<EmulatedCard> {
     Arc::new(EmulatedCard::new(options))
-}
-
-/// The files of an index; of the manifest all but how long the build took.
-fn files(path: &Path) -> BTreeMap<String, Vec<u8>> {
-    let files = std::fs::read_dir(path).unwrap().map(|entry| {
-        let entry = entry.unwrap();
-        let (name, mut bytes) =
-            (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap());
-        if name == "manifest.json" {
-            let text = String::from_utf8(bytes).unwrap();
-            let timed = |line: &&str| line.contains("build_seconds") || line.starts_with("crc32c");
-            let kept = text.lines().filter(|line| !timed(line));
-            bytes = kept.collect::<Vec<_>>().join("\n").into_bytes();
-        }
-        (name, bytes)
-    });
-    files.collect()
 }
 
 /// Builds with and without a card, with a real one too, where `BATHYAL_CARD` has its number (`make check-gpu`). The launches that it took.
@@ -53,7 +36,7 @@ fn same(data: &VectorFile, options: &BuildOptions, memory_bytes: u64, what: &str
     let built = cards.into_iter().enumerate().map(|(number, card)| {
         let path = dir.path().join(number.to_string());
         build(data, &path, &BuildOptions { card, ..options.clone() }, &Silent).unwrap();
-        files(&path)
+        contents(&path)
     });
     let built: Vec<_> = built.collect();
     for with_card in &built[1..] {
@@ -83,7 +66,7 @@ fn every_family_but_graphs_is_the_same_with_a_card() {
     let mut launches = BTreeMap::new();
     for family in families() {
         let name = family.family();
-        let options = BuildOptions { threads: 1, ..quickly(family) };
+        let options = BuildOptions { threads: 1, ..quick_build(family) };
         launches.insert(name, same(&vectors(Element::F32, 1200, 24, 1), &options, PLENTY, name));
     }
     // All look for true neighbours on the card, some for groups as well.
@@ -94,9 +77,9 @@ fn every_family_but_graphs_is_the_same_with_a_card() {
 fn every_metric_and_element_is_the_same_with_a_card() {
     for (at, metric) in Metric::ALL.into_iter().enumerate() {
         // Each element with a metric.
-        for (_, element) in (at..).zip(Element::ALL).filter(|(number, _)| taken(*number, 3)) {
+        for (_, element) in (at..).zip(Element::ALL).filter(|(number, _)| case_runs(*number, 3)) {
             let family = ClusterOptions { group_vectors: 40, ..ClusterOptions::default() };
-            let options = BuildOptions { metric, threads: 2, ..quickly(family) };
+            let options = BuildOptions { metric, threads: 2, ..quick_build(family) };
             same(&vectors(element, 1500, 33, 1), &options, PLENTY, &format!("{metric} {element}"));
         }
     }
@@ -111,7 +94,7 @@ fn a_card_of_little_memory_does_the_same() {
         SpannOptions::default().into(),
     ];
     for family in families {
-        let (name, family) = (family.family(), quickly(family));
+        let (name, family) = (family.family(), quick_build(family));
         same(&data, &BuildOptions { threads: 2, ..family }, 120_000, name);
     }
 }
@@ -119,7 +102,7 @@ fn a_card_of_little_memory_does_the_same() {
 #[test]
 fn what_is_lost_by_smaller_vectors_is_measured_on_a_card_too() {
     let family = FlatOptions::default();
-    let options = BuildOptions { store_as: Some(StoreAs::I8), threads: 1, ..quickly(family) };
+    let options = BuildOptions { store_as: Some(StoreAs::I8), threads: 1, ..quick_build(family) };
     same(&vectors(Element::F32, 900, 24, 1), &options, PLENTY, "stored as i8");
 }
 
@@ -140,7 +123,7 @@ fn recalls(
         let found = index.search(queries, &options, Control::default()).unwrap();
         recall(&truth, &found.ids, 10, queries.count()).unwrap()
     });
-    (recalls, files(&path))
+    (recalls, contents(&path))
 }
 
 #[test]
@@ -151,16 +134,18 @@ fn a_graph_answers_as_well_with_a_card() {
         let rows = glove.rows(rows).unwrap().to_vec();
         VectorFile::from_rows(glove.element(), glove.dim(), rows).unwrap()
     };
-    let count = of_whole(3000, 1200);
+    let count = full_or_quick(3000, 1200);
     let sets = [
         (Metric::L2, vectors(Element::U8, count, 24, 1), vectors(Element::U8, 200, 24, 2)),
         (Metric::InnerProduct, vectors(Element::F32, count, 24, 1), vectors(Element::F32, 200, 24, 2)),
         (Metric::Cosine, words(0..count), words(3000..3200)),
     ];
-    for (_, (metric, data, queries)) in sets.into_iter().enumerate().filter(|(number, _)| taken(*number, 2)) {
+    for (_, (metric, data, queries)) in
+        sets.into_iter().enumerate().filter(|(number, _)| case_runs(*number, 2))
+    {
         let family = GraphOptions { max_degree: 24, search_list: 40, ..GraphOptions::default() };
         // On one thread, so that the recall is the same in every run.
-        let options = BuildOptions { metric, threads: 1, ..quickly(family) };
+        let options = BuildOptions { metric, threads: 1, ..quick_build(family) };
         let card = || Some(card(EmulatedOptions::default()) as Arc<dyn Card>);
         let (alone, _) = recalls((&data, &queries), &options, None);
         let (with_card, graph) = recalls((&data, &queries), &options, card());
@@ -175,7 +160,7 @@ fn a_graph_answers_as_well_with_a_card() {
 
 fn refused(family: FamilyOptions, options: EmulatedOptions) -> IndexError {
     let (dir, card) = (tempfile::tempdir().unwrap(), card(options));
-    let options = BuildOptions { card: Some(card.clone()), ..quickly(family) };
+    let options = BuildOptions { card: Some(card.clone()), ..quick_build(family) };
     let error = build(&vectors(Element::F32, 1200, 24, 1), &dir.path().join("index"), &options, &Silent)
         .map(drop)
         .unwrap_err();
@@ -200,7 +185,7 @@ fn what_a_card_does_not_do_is_said() {
 #[test]
 fn what_is_kept_for_a_card_counts() {
     let (data, dir) = (vectors(Element::F32, 1200, 24, 1), tempfile::tempdir().unwrap());
-    let options = BuildOptions { threads: 1, ..quickly(ClusterOptions::default()) };
+    let options = BuildOptions { threads: 1, ..quick_build(ClusterOptions::default()) };
     let with_card = |options: &BuildOptions| {
         let card = card(EmulatedOptions::default()) as Arc<dyn Card>;
         BuildOptions { card: Some(card), ..options.clone() }

@@ -1,8 +1,8 @@
 //! Searches that go on where a graphics card does not: where there is none, where it does not suit, where it is lost in the middle or
 //! does not answer. The card is emulated.
 
+use crate::cases::quick_build;
 use crate::clustered::vectors;
-use crate::whole::quickly;
 use bathyal_gpu::card::DeviceChoice;
 use bathyal_gpu::{Card, GpuError};
 use bathyal_index::families::flat::FlatOptions;
@@ -32,16 +32,16 @@ fn built(dir: &Path) -> ([PathBuf; 3], VectorFile) {
     let data = vectors(Element::F32, 1200, DIM, 1);
     let [graph, cluster, local] = ["graph", "cluster", "local"].map(|name| dir.join(name));
     let family = GraphOptions { max_degree: 24, search_list: 30, ..GraphOptions::default() };
-    build(&data, &graph, &BuildOptions { threads: 1, ..quickly(family) }, &Silent).unwrap();
+    build(&data, &graph, &BuildOptions { threads: 1, ..quick_build(family) }, &Silent).unwrap();
     let family = GraphOptions {
         max_degree: 24,
         search_list: 30,
         layout: GraphLayoutChoice::PageLocal,
         ..GraphOptions::default()
     };
-    build(&data, &local, &BuildOptions { threads: 1, ..quickly(family) }, &Silent).unwrap();
+    build(&data, &local, &BuildOptions { threads: 1, ..quick_build(family) }, &Silent).unwrap();
     let family = ClusterOptions { group_vectors: 40, ..ClusterOptions::default() };
-    build(&data, &cluster, &BuildOptions { threads: 1, ..quickly(family) }, &Silent).unwrap();
+    build(&data, &cluster, &BuildOptions { threads: 1, ..quick_build(family) }, &Silent).unwrap();
     ([graph, cluster, local], vectors(Element::F32, 24, DIM, 2))
 }
 
@@ -210,7 +210,7 @@ fn where_a_card_does_not_do_the_processor_begins() {
     let dir = tempfile::tempdir().unwrap();
     let (paths, queries) = built(dir.path());
     let flat = dir.path().join("flat");
-    build(&vectors(Element::F32, 300, DIM, 1), &flat, &quickly(FlatOptions::default()), &Silent).unwrap();
+    build(&vectors(Element::F32, 300, DIM, 1), &flat, &quick_build(FlatOptions::default()), &Silent).unwrap();
     let small = || card(EmulatedOptions { memory_bytes: 1000, ..EmulatedOptions::default() });
     let full = || card(EmulatedOptions::default());
     let none = || OpenOptions::default().on(DeviceChoice::GpuElseCpu(100)).unwrap();
@@ -258,7 +258,7 @@ fn what_is_too_much_for_a_card_is_searched_by_the_processor_alone() {
     let path = dir.path().join("index");
     // Of vectors so long that a page holds two of them.
     let family = ClusterOptions { group_vectors: 2, ..ClusterOptions::default() };
-    let options = BuildOptions { threads: 1, ..quickly(family) };
+    let options = BuildOptions { threads: 1, ..quick_build(family) };
     build(&vectors(Element::F32, 2600, 12 * DIM, 1), &path, &options, &Silent).unwrap();
     let queries = vectors(Element::F32, 6, 12 * DIM, 2);
     let probing = |probes| SearchOptions {

@@ -1,6 +1,6 @@
 //! Indexes that change after their build: what was inserted is found and what was deleted is not, whatever happens meanwhile.
 
-use crate::whole::{is_whole, quickly, taken};
+use crate::cases::{all_cases_run, case_runs, quick_build};
 use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::format::manifest::MANIFEST_NAME;
 use bathyal_index::open::compact_in;
@@ -138,7 +138,7 @@ fn what_is_inserted_is_found_and_what_is_deleted_is_not() {
     for (number, (element, store_as)) in forms.enumerate() {
         // Each form with a metric.
         let metrics = [Metric::L2, Metric::InnerProduct, Metric::Cosine].into_iter().enumerate();
-        for (_, metric) in metrics.filter(|(at, _)| taken(number + at, 3)) {
+        for (_, metric) in metrics.filter(|(at, _)| case_runs(number + at, 3)) {
             let what = format!("{element} {metric} {store_as:?}");
             let mut random = StdRng::seed_from_u64(number as u64);
             let queries = file(element, &rows(element, 4, &mut random));
@@ -147,7 +147,7 @@ fn what_is_inserted_is_found_and_what_is_deleted_is_not() {
             model.insert(&built);
             let path = dir.path().join(what.replace(' ', "_"));
             let own = LshOptions { tables: 3, block_bytes: 128, ..LshOptions::default() };
-            let building = BuildOptions { metric, store_as, threads: 1, ..quickly(own) };
+            let building = BuildOptions { metric, store_as, threads: 1, ..quick_build(own) };
             build(&file(element, &built), &path, &building, &Silent).unwrap();
             let open = |tier| Index::open(&path, &OpenOptions { tier, ..OpenOptions::default() }).unwrap();
             for round in 0..2 {
@@ -205,7 +205,7 @@ fn small(dir: &Path, seed: u64) -> (std::path::PathBuf, Model, StdRng) {
     let mut random = StdRng::seed_from_u64(seed);
     let (path, built) = (dir.join(seed.to_string()), rows(Element::F32, 100, &mut random));
     let own = LshOptions { tables: 2, ..LshOptions::default() };
-    let building = BuildOptions { threads: 1, ..quickly(own) };
+    let building = BuildOptions { threads: 1, ..quick_build(own) };
     build(&file(Element::F32, &built), &path, &building, &Silent).unwrap();
     let mut model = Model::default();
     model.insert(&built);
@@ -347,7 +347,7 @@ fn what_does_not_fit_is_refused_and_nothing_is_lost() {
 
     let clusters = dir.path().join("clusters");
     let built = file(Element::F32, &rows(Element::F32, 50, &mut random));
-    build(&built, &clusters, &quickly(ClusterOptions::default()), &Silent).unwrap();
+    build(&built, &clusters, &quick_build(ClusterOptions::default()), &Silent).unwrap();
     let clusters = Index::open(&clusters, &OpenOptions::default()).unwrap();
     for refused in [clusters.insert(&built).unwrap_err(), clusters.delete(&[0]).unwrap_err()] {
         assert!(refused.to_string().contains("of the family cluster does not change"), "{refused}");
@@ -497,7 +497,7 @@ fn on_a_platter(seed: u64) -> (SimulatedDisk, Vec<Vec<u8>>, StdRng) {
     let mut random = StdRng::seed_from_u64(seed);
     let built = rows(Element::F32, 100, &mut random);
     let own = LshOptions { tables: 2, block_bytes: 128, ..LshOptions::default() };
-    let building = BuildOptions { threads: 1, ..quickly(own) };
+    let building = BuildOptions { threads: 1, ..quick_build(own) };
     build_in(&file(Element::F32, &built), &store_on(&platter).0, "index", &building, &Silent).unwrap();
     (platter, built, random)
 }
@@ -518,7 +518,7 @@ fn whatever_was_acknowledged_survives_anything() {
         (Fault::Twice(libc::EIO), None),
     ] {
         // A kill strikes at every operation, and whatever else goes wrong at one of several.
-        let stride = if is_whole() || (fault == Fault::Kill && powerless.is_none()) { 1 } else { 5 };
+        let stride = if all_cases_run() || (fault == Fault::Kill && powerless.is_none()) { 1 } else { 5 };
         for number in (0..).step_by(stride) {
             let platter = platter.copy();
             let (store, faults) = store_on(&platter);
@@ -577,7 +577,7 @@ fn an_index_in_memory_changes_too() {
     let mut random = StdRng::seed_from_u64(11);
     let built = rows(Element::F32, 60, &mut random);
     let own = LshOptions { tables: 2, ..LshOptions::default() };
-    build_in(&file(Element::F32, &built), &store, "index", &quickly(own), &Silent).unwrap();
+    build_in(&file(Element::F32, &built), &store, "index", &quick_build(own), &Silent).unwrap();
     let mut model = Model::default();
     model.insert(&built);
     let open =

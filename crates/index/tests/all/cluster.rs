@@ -1,7 +1,7 @@
 //! The cluster index end to end: built, opened from every tier, searched, checked.
 
+use crate::cases::{case_runs, full_or_quick, quick_build};
 use crate::clustered::vectors;
-use crate::whole::{of_whole, quickly, taken};
 use bathyal_index::families::cluster::ClusterEntry;
 use bathyal_index::{
     BuildOptions, ClusterOptions, Effort, FamilyOptions, GraphOptions, Index, IndexError, OpenOptions,
@@ -20,7 +20,7 @@ fn options(metric: Metric) -> BuildOptions {
 }
 
 fn options_of(metric: Metric, family: ClusterOptions) -> BuildOptions {
-    BuildOptions { metric, threads: 2, ..quickly(family) }
+    BuildOptions { metric, threads: 2, ..quick_build(family) }
 }
 
 fn open(path: &Path, tier: TierChoice) -> Index {
@@ -44,7 +44,7 @@ fn every_metric_and_element_reaches_its_recall_on_every_tier_alike() {
     let dir = tempfile::tempdir().unwrap();
     for (at, metric) in [Metric::L2, Metric::InnerProduct, Metric::Cosine].into_iter().enumerate() {
         // Each element with a metric.
-        for (_, element) in (at..).zip(Element::ALL).filter(|(number, _)| taken(*number, 3)) {
+        for (_, element) in (at..).zip(Element::ALL).filter(|(number, _)| case_runs(*number, 3)) {
             let (data, queries) = (vectors(element, 2000, 24, 1), vectors(element, 60, 24, 2));
             let path = dir.path().join(format!("{metric}-{element}"));
             build(&data, &path, &options(metric), &Silent).unwrap();
@@ -231,7 +231,7 @@ fn odd_sizes_return_all_there_is() {
             VectorFile::from_rows(Element::U8, 1, (0..600).map(|i| (i % 3) as u8).collect()).unwrap(),
         ),
         // Longer than a page.
-        ("wide", wide(130, of_whole(1536, 1100))),
+        ("wide", wide(130, full_or_quick(1536, 1100))),
         ("widest", wide(3, 65_536)),
         ("zeros", VectorFile::from_rows(Element::F32, 4, vec![0; 16 * 100]).unwrap()),
     ]
@@ -239,11 +239,11 @@ fn odd_sizes_return_all_there_is() {
     .enumerate()
     {
         let metrics = [Metric::L2, Metric::InnerProduct].into_iter().enumerate();
-        for (_, metric) in metrics.filter(|(at, _)| taken(number + at, 2)) {
+        for (_, metric) in metrics.filter(|(at, _)| case_runs(number + at, 2)) {
             let path = dir.path().join(format!("{name}-{metric}"));
             build(&data, &path, &options(metric), &Silent).unwrap_or_else(|e| panic!("{name}: {e}"));
             let n = data.count();
-            let queries = data.rows(0..n.min(of_whole(usize::MAX, 60))).unwrap().to_vec();
+            let queries = data.rows(0..n.min(full_or_quick(usize::MAX, 60))).unwrap().to_vec();
             let queries = VectorFile::from_rows(data.element(), data.dim(), queries).unwrap();
             for tier in [TierChoice::File, TierChoice::Dram] {
                 let index = open(&path, tier);

@@ -1,8 +1,9 @@
 //! A cluster index with less memory than its codes take.
 
+use crate::cases::{case_runs, quick_build};
 use crate::clustered::vectors;
-use crate::shared::{copy, folder};
-use crate::whole::{quickly, taken};
+use crate::files::copy;
+use crate::shared::folder;
 use bathyal_index::families::cluster::ClusterEntry;
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::{
@@ -20,7 +21,7 @@ use std::sync::OnceLock;
 const DIM: usize = 32;
 
 fn made(path: &Path, metric: Metric, data: &VectorFile) {
-    let options = BuildOptions { metric, threads: 2, ..quickly(ClusterOptions::default()) };
+    let options = BuildOptions { metric, threads: 2, ..quick_build(ClusterOptions::default()) };
     build(data, path, &options, &Silent).unwrap();
 }
 
@@ -68,7 +69,7 @@ fn budgets(path: &Path) -> Vec<(u64, MemorySplit)> {
 #[test]
 fn less_memory_is_shorter_codes_and_more_reads_at_the_same_recall() {
     let dir = tempfile::tempdir().unwrap();
-    for (_, metric) in Metric::ALL.into_iter().enumerate().filter(|(number, _)| taken(*number, 2)) {
+    for (_, metric) in Metric::ALL.into_iter().enumerate().filter(|(number, _)| case_runs(*number, 2)) {
         let (data, of_l2) = shared();
         let path = if metric == Metric::L2 { of_l2.clone() } else { dir.path().join(metric.to_string()) };
         if metric != Metric::L2 {

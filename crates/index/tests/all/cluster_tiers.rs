@@ -1,8 +1,8 @@
 //! A cluster index on any tier: the same ids, distances and counters wherever the bytes lie, no answer from
 //! bytes that did not arrive, and counters that change only on purpose.
 
+use crate::cases::quick_build;
 use crate::clustered::vectors;
-use crate::whole::quickly;
 use bathyal_index::families::cluster::ClusterEntry;
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::{
@@ -22,7 +22,7 @@ fn built(dir: &Path) -> (VectorFile, Index) {
     let data = vectors(Element::U8, 3000, 32, 1);
     let path = dir.join("index");
     let family = ClusterOptions { code_bytes: Some(16), ..ClusterOptions::default() };
-    let options = BuildOptions { threads: 1, ..quickly(family) };
+    let options = BuildOptions { threads: 1, ..quick_build(family) };
     build(&data, &path, &options, &Silent).unwrap();
     (vectors(Element::U8, 50, 32, 2), Index::open(&path, &OpenOptions::default()).unwrap())
 }
@@ -52,7 +52,7 @@ fn pages_of_any_length_are_read_whatever_a_device_aligns_reads_to() {
     for (dim, page_bytes) in [(1024, 4104), (160, 3868)] {
         let path = dir.path().join(dim.to_string());
         let family = ClusterOptions { code_bytes: Some(16), ..ClusterOptions::default() };
-        let options = BuildOptions { threads: 2, ..quickly(family) };
+        let options = BuildOptions { threads: 2, ..quick_build(family) };
         build(&vectors(Element::F32, 700, dim, 1), &path, &options, &Silent).unwrap();
         assert!(verify(&path, &Silent).unwrap().sound);
         let manifest = Manifest::read(&path).unwrap();
@@ -105,7 +105,7 @@ fn codes_that_fit_leave_room_for_a_query_of_more_effort() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
     let family = ClusterOptions { group_vectors: 16, code_bytes: Some(16), ..ClusterOptions::default() };
-    let options = BuildOptions { threads: 2, ..quickly(family) };
+    let options = BuildOptions { threads: 2, ..quick_build(family) };
     build(&vectors(Element::U8, 60_000, 16, 1), &path, &options, &Silent).unwrap();
     let queries = vectors(Element::U8, 20, 16, 2);
     let open = |memory_bytes| Index::open(&path, &OpenOptions { memory_bytes, ..OpenOptions::default() });

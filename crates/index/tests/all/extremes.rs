@@ -1,8 +1,8 @@
 //! Values so large or so small that f32 does not hold their squares: answered like any other where only directions count,
 //! and refused with the row where they are not, in data and in queries, by every family.
 
+use crate::cases::{CaseSelection, quick_build};
 use crate::clustered::vectors;
-use crate::whole::{quickly, taken};
 use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::{
@@ -19,7 +19,7 @@ use std::path::Path;
 const DIM: usize = 16;
 
 fn kinds() -> Vec<(&'static str, BuildOptions)> {
-    let of = |family: FamilyOptions| BuildOptions { threads: 1, ..quickly(family) };
+    let of = |family: FamilyOptions| BuildOptions { threads: 1, ..quick_build(family) };
     let graph = |layout| {
         let (max_degree, search_list) = (16, 40);
         of(GraphOptions { layout, max_degree, search_list, ..GraphOptions::default() }.into())
@@ -80,12 +80,12 @@ fn answers_at(options: &BuildOptions, data: &VectorFile, queries: &VectorFile, p
 #[test]
 fn scale_changes_no_answer() {
     let (data, queries) = (vectors(Element::F32, 300, DIM, 1), vectors(Element::F32, 20, DIM, 2));
-    let mut number = 0..;
+    let mut cases = CaseSelection::one_in(2);
     for metric in [Metric::L2, Metric::InnerProduct, Metric::Cosine] {
         // Values are up to 58, so these are the outermost that are taken; cosine takes any.
         let powers = if metric == Metric::Cosine { [-100, 100] } else { [-45, 43] };
         for (name, options) in kinds() {
-            if !number.next().is_some_and(|number| taken(number, 2)) {
+            if !cases.next_runs() {
                 continue;
             }
             let options = BuildOptions { metric, ..options };

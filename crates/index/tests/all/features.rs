@@ -1,7 +1,7 @@
 //! What an open index does besides the nearest k: ranges, several indexes, blocks, warm-up, explanations, counters.
 
+use crate::cases::{CaseSelection, full_or_quick, quick_build};
 use crate::clustered::vectors;
-use crate::whole::{of_whole, quickly, taken};
 use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::{
@@ -43,7 +43,7 @@ impl Family {
 }
 
 fn built(path: &Path, data: &VectorFile, family: Family, metric: Metric) -> Index {
-    let options = BuildOptions { metric, threads: 2, ..quickly(family.options()) };
+    let options = BuildOptions { metric, threads: 2, ..quick_build(family.options()) };
     build(data, path, &options, &Silent).unwrap();
     Index::open(path, &OpenOptions::default()).unwrap()
 }
@@ -51,13 +51,13 @@ fn built(path: &Path, data: &VectorFile, family: Family, metric: Metric) -> Inde
 #[test]
 fn a_range_is_what_brute_force_finds() {
     let dir = tempfile::tempdir().unwrap();
-    let mut number = 0..;
+    let mut cases = CaseSelection::one_in(2);
     for (metric, element) in
         [(Metric::L2, Element::F32), (Metric::InnerProduct, Element::F16), (Metric::Cosine, Element::U8)]
     {
         let (data, queries) = (vectors(element, 3000, 24, 1), vectors(element, 40, 24, 2));
         let truth = exact_neighbors(&data, &queries, metric, 3000, None, &Silent).unwrap();
-        for family in FAMILIES.into_iter().filter(|_| number.next().is_some_and(|number| taken(number, 2))) {
+        for family in FAMILIES.into_iter().filter(|_| cases.next_runs()) {
             let index = built(&dir.path().join(format!("{family:?}-{metric}")), &data, family, metric);
             // From a handful of answers to more than a cluster holds.
             for rank in [3, 40, 400] {
@@ -119,7 +119,7 @@ fn a_range_of_everything_holds_everything() {
 #[test]
 fn a_range_stays_within_its_budget_and_says_so() {
     let dir = tempfile::tempdir().unwrap();
-    let count = of_whole(20_000, 8000);
+    let count = full_or_quick(20_000, 8000);
     let data = vectors(Element::U8, count, 8, 1);
     let query = VectorFile::from_rows(Element::U8, 8, data.row(5).to_vec()).unwrap();
     for family in FAMILIES {

@@ -3,8 +3,8 @@
 #[path = "../../src/families/partitioned/growth/tests/history.rs"]
 mod history;
 
+use crate::cases::{full_or_quick, quick_build};
 use crate::clustered::vectors;
-use crate::whole::{of_whole, quickly};
 use bathyal_index::{
     BuildOptions, CopyOptions, Effort, Index, IndexError, NO_ID, OpenOptions, PartitionedOptions,
     SearchOptions, StoreAs, TierChoice, build, copy, find, verify, verify_in,
@@ -44,7 +44,7 @@ fn growing() -> PartitionedOptions {
 impl Remote {
     /// The index of `data` on a node.
     fn new(data: &VectorFile, own: PartitionedOptions, metric: Metric) -> Remote {
-        Remote::with(data, &BuildOptions { metric, ..quickly(own) })
+        Remote::with(data, &BuildOptions { metric, ..quick_build(own) })
     }
 
     /// The same, built with these options.
@@ -125,7 +125,7 @@ fn what_one_inserts_all_find() {
         assert_eq!(ids.iter().map(|(_, id)| *id).collect::<BTreeSet<_>>().len(), 1000);
         for index in [&one, &other, &reader, &remote.open("shm")] {
             // One in so many is looked for.
-            let sought: Vec<(usize, u32)> = ids.iter().copied().step_by(of_whole(1, 3)).collect();
+            let sought: Vec<(usize, u32)> = ids.iter().copied().step_by(full_or_quick(1, 3)).collect();
             let queries = sought.iter().flat_map(|(row, _)| data.row(*row).to_vec()).collect();
             let queries = VectorFile::from_rows(element, data.dim(), queries).unwrap();
             let found = nearest(index, &queries);
@@ -402,7 +402,7 @@ fn vectors_that_the_form_cannot_hold_are_refused_with_their_row() {
         VectorFile::from_rows(Element::F32, 16, scaled).unwrap()
     };
     for (store_as, factor) in [(StoreAs::I8, 3.0), (StoreAs::F16, 1e6)] {
-        let options = BuildOptions { store_as: Some(store_as), ..quickly(growing()) };
+        let options = BuildOptions { store_as: Some(store_as), ..quick_build(growing()) };
         let remote = Remote::with(&data, &options);
         let index = remote.open("tcp");
         let refused = index.insert(&times(factor)).unwrap_err().to_string();
@@ -416,7 +416,8 @@ fn vectors_that_the_form_cannot_hold_are_refused_with_their_row() {
         }
     }
     // Under cosine lengths do not matter.
-    let cosine = BuildOptions { store_as: Some(StoreAs::I8), metric: Metric::Cosine, ..quickly(growing()) };
+    let cosine =
+        BuildOptions { store_as: Some(StoreAs::I8), metric: Metric::Cosine, ..quick_build(growing()) };
     let remote = Remote::with(&data, &cosine);
     assert_eq!(remote.open("tcp").insert(&times(1e6)).unwrap(), 400..403);
 }

@@ -6,8 +6,8 @@
 #[path = "../mutations/mutate.rs"]
 mod mutate;
 
+use crate::cases::{full_or_quick, quick_build};
 use crate::clustered::vectors;
-use crate::whole::{of_whole, quickly};
 use bathyal_index::families::cluster::ClusterEntry;
 use bathyal_index::families::flat::FlatEntry;
 use bathyal_index::families::flat::FlatOptions;
@@ -35,7 +35,7 @@ use std::path::Path;
 
 /// Rounds an index without being told.
 fn rounds() -> u64 {
-    of_whole(100, 40)
+    full_or_quick(100, 40)
 }
 const MANIFEST: &str = "manifest.json";
 
@@ -212,7 +212,7 @@ fn use_index(path: &Path, queries: &VectorFile, round: u64) -> Result<(), IndexE
 }
 
 fn lie(name: &str, family: impl Into<FamilyOptions>) {
-    let options = BuildOptions { threads: 1, ..quickly(family) };
+    let options = BuildOptions { threads: 1, ..quick_build(family) };
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
     build(&vectors(Element::F32, 200, 8, 1), &path, &options, &Silent).unwrap();

@@ -1,6 +1,6 @@
 //! What only hash tables have: a promise that holds, and tables that do not fit into memory while they are sorted.
 
-use crate::whole::{of_whole, quickly};
+use crate::cases::{full_or_quick, quick_build};
 use bathyal_index::build::planned_memory;
 use bathyal_index::families::lsh::{LshEntry, LshOptions, Tables};
 use bathyal_index::open::MAX_MULTI_PROBE;
@@ -42,7 +42,7 @@ fn searches_succeed_as_often_as_promised() {
     let radius_of = |query: usize| 3.5 * (query as f32 / asked as f32).exp2();
     let mut succeeded = [(4, 0), (16, 0), (48, 0), (96, 0)];
     let mut tried = 0;
-    for seed in 0..of_whole(3, 1) {
+    for seed in 0..full_or_quick(3, 1) {
         let mut random = StdRng::seed_from_u64(seed);
         let points: Vec<Vec<f32>> =
             (0..count).map(|_| direction(&mut random).iter().map(|value| 10.0 * value).collect()).collect();
@@ -52,7 +52,7 @@ fn searches_succeed_as_often_as_promised() {
             points[query].iter().zip(step).map(|(value, step)| value + radius * step).collect()
         }));
         let path = dir.path().join(seed.to_string());
-        let options = BuildOptions { seed, ..quickly(own) };
+        let options = BuildOptions { seed, ..quick_build(own) };
         build(&vectors(points.into_iter()), &path, &options, &Silent).unwrap();
         let index = Index::open(&path, &OpenOptions::default()).unwrap();
         tried += asked;
@@ -81,7 +81,7 @@ fn searches_succeed_as_often_as_promised() {
 #[test]
 fn searches_succeed_as_often_as_promised_where_all_others_are_just_too_far() {
     let dir = tempfile::tempdir().unwrap();
-    let (count, seeds) = (3000, of_whole(30, 10));
+    let (count, seeds) = (3000, full_or_quick(30, 10));
     let own = LshOptions { tables: 12, hashes: 12, block_bytes: 128, ..LshOptions::default() };
     let of = Tables { vectors: count as f64, tables: 12.0, hashes: 12.0 };
     let query = vectors(std::iter::once(vec![0.0; DIM]));
@@ -92,7 +92,7 @@ fn searches_succeed_as_often_as_promised_where_all_others_are_just_too_far() {
         let rows: Vec<Vec<f32>> = far.collect();
         let near = std::iter::once(direction(&mut random));
         let path = dir.path().join(seed.to_string());
-        let options = BuildOptions { seed, calibration: Some(query.clone()), ..quickly(own) };
+        let options = BuildOptions { seed, calibration: Some(query.clone()), ..quick_build(own) };
         build(&vectors(near.chain(rows)), &path, &options, &Silent).unwrap();
         let index = Index::open(&path, &OpenOptions::default()).unwrap();
         for (probes, succeeded) in &mut succeeded {
@@ -117,11 +117,11 @@ fn tables_that_are_sorted_in_parts_are_the_same() {
     let dir = tempfile::tempdir().unwrap();
     let mut random = StdRng::seed_from_u64(5);
     // Entries of all tables take more than any other stage.
-    let (count, tables) = (of_whole(150_000, 40_000), 12);
+    let (count, tables) = (full_or_quick(150_000, 40_000), 12);
     let rows: Vec<u8> = (0..count * 6).map(|_| random.random::<u8>() >> 3).collect();
     let data = VectorFile::from_rows(Element::U8, 6, rows).unwrap();
     let own = LshOptions { tables, ..LshOptions::default() };
-    let options = BuildOptions { threads: 2, ..quickly(own) };
+    let options = BuildOptions { threads: 2, ..quick_build(own) };
     let built = |name: &str, memory_bytes: Option<u64>| {
         let path = dir.path().join(name);
         build(&data, &path, &BuildOptions { memory_bytes, ..options.clone() }, &Silent).map(|_| path)
@@ -155,7 +155,8 @@ fn as_many_are_found_as_were_asked_for() {
         let data = vectors((0..count).map(|_| direction(&mut random)));
         let first = VectorFile::from_rows(Element::F32, DIM, data.row(0).to_vec()).unwrap();
         let path = dir.path().join(count.to_string());
-        build(&data, &path, &quickly(LshOptions { tables: 2, ..LshOptions::default() }), &Silent).unwrap();
+        build(&data, &path, &quick_build(LshOptions { tables: 2, ..LshOptions::default() }), &Silent)
+            .unwrap();
         for tier in [TierChoice::File, TierChoice::Dram] {
             let index = Index::open(&path, &OpenOptions { tier, ..OpenOptions::default() }).unwrap();
             let k = count.min(1000);
@@ -191,7 +192,7 @@ fn clusters(random: &mut StdRng, count: usize, queries: usize) -> [VectorFile; 2
 fn further_places_add_to_what_is_found() {
     let dir = tempfile::tempdir().unwrap();
     let mut random = StdRng::seed_from_u64(33);
-    let [data, queries] = clusters(&mut random, of_whole(6000, 3000), of_whole(100, 50));
+    let [data, queries] = clusters(&mut random, full_or_quick(6000, 3000), full_or_quick(100, 50));
     for metric in [Metric::L2, Metric::Cosine, Metric::InnerProduct] {
         let path = dir.path().join(metric.name());
         let own = LshOptions { tables: 3, block_bytes: 128, ..LshOptions::default() };
@@ -251,7 +252,7 @@ fn what_was_inserted_is_found_at_further_places() {
     let [data, queries] = clusters(&mut random, 3000, 100);
     let own = LshOptions { tables: 2, block_bytes: 128, ..LshOptions::default() };
     let path = dir.path().join("index");
-    build(&data, &path, &quickly(own), &Silent).unwrap();
+    build(&data, &path, &quick_build(own), &Silent).unwrap();
     let index = Index::open(&path, &OpenOptions::default()).unwrap();
     index.insert(&data).unwrap();
     let search = |multi_probe| {
@@ -277,7 +278,7 @@ fn more_further_places_than_there_may_be_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let data = vectors((0..50).map(|row| vec![row as f32; DIM]));
     let path = dir.path().join("index");
-    build(&data, &path, &quickly(LshOptions::default()), &Silent).unwrap();
+    build(&data, &path, &quick_build(LshOptions::default()), &Silent).unwrap();
     let index = Index::open(&path, &OpenOptions::default()).unwrap();
     let search = |multi_probe| {
         let options = SearchOptions { multi_probe: Some(multi_probe), ..SearchOptions::default() };
@@ -334,7 +335,7 @@ fn a_ratio_that_is_asked_for_is_reached() {
 }
 
 fn options_of(metric: Metric, own: LshOptions) -> BuildOptions {
-    BuildOptions { metric, ..quickly(own) }
+    BuildOptions { metric, ..quick_build(own) }
 }
 
 #[test]

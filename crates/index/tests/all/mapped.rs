@@ -1,8 +1,8 @@
 //! Indexes in mapped memory: the answers of every other tier, the memory that counts, and files that are truncated
 //! while threads search them.
 
+use crate::cases::quick_build;
 use crate::clustered::vectors;
-use crate::whole::quickly;
 use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::{
@@ -18,7 +18,7 @@ use std::sync::Mutex;
 
 fn built(path: &Path, family: FamilyOptions) -> VectorFile {
     let data = vectors(Element::U8, 3000, 32, 1);
-    build(&data, path, &quickly(family), &Silent).unwrap();
+    build(&data, path, &quick_build(family), &Silent).unwrap();
     vectors(Element::U8, 40, 32, 2)
 }
 

@@ -1,7 +1,7 @@
 //! The number that a refusal for want of memory names is enough: for opening and searching, and for builds.
 
+use crate::cases::{CaseSelection, case_runs, quick_build};
 use crate::clustered::vectors;
-use crate::whole::{quickly, taken};
 use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::families::partitioned::PartitionedOptions;
@@ -70,7 +70,7 @@ fn data(element: Element, count: usize, dim: usize) -> VectorFile {
 #[test]
 fn what_a_search_names_is_enough() {
     let mut twice = Vec::new();
-    let mut number = 0..;
+    let mut cases = CaseSelection::one_in(13);
     for dim in DIMS {
         let (elements, count) = match dim {
             0..=128 => (&[Element::F32, Element::U8, Element::F16, Element::B1][..], 300),
@@ -85,12 +85,12 @@ fn what_a_search_names_is_enough() {
             )
             .unwrap();
             for (name, family) in families(data.dim()) {
-                if !number.next().is_some_and(|number| taken(number, 13)) {
+                if !cases.next_runs() {
                     continue;
                 }
                 let dir = tempfile::tempdir().unwrap();
                 let path = dir.path().join("index");
-                let options = BuildOptions { metric: Metric::L2, threads: 1, ..quickly(family) };
+                let options = BuildOptions { metric: Metric::L2, threads: 1, ..quick_build(family) };
                 build(&data, &path, &options, &Silent)
                     .unwrap_or_else(|e| panic!("{name} {element} {dim}: {e}"));
                 for tier in [TierChoice::File, TierChoice::Dram] {
@@ -121,20 +121,20 @@ fn what_a_search_names_is_enough() {
 
 #[test]
 fn what_a_build_names_is_enough() {
-    let mut number = 0..;
+    let mut cases = CaseSelection::one_in(29);
     for dim in [1, 7, 128, 4096] {
         for element in [Element::F32, Element::U8] {
             for count in [1, 2, 20, 63, 300] {
                 let data = data(element, count, dim);
                 for (name, family) in families(dim) {
                     for threads in [1, 3] {
-                        if !number.next().is_some_and(|number| taken(number, 29)) {
+                        if !cases.next_runs() {
                             continue;
                         }
                         let what = format!("{name} of {count} x {dim} {element}, {threads} threads");
                         let dir = tempfile::tempdir().unwrap();
                         let path = dir.path().join("index");
-                        let options = BuildOptions { threads, ..quickly(family.clone()) };
+                        let options = BuildOptions { threads, ..quick_build(family.clone()) };
                         let (refused, _) = with_what_is_named(&what, |memory| {
                             let options = BuildOptions { memory_bytes: Some(memory), ..options.clone() };
                             build(&data, &path, &options, &Silent)
@@ -153,10 +153,12 @@ fn what_a_search_used_of_few_long_vectors_is_not_all_that_is_reserved() {
     let dim = 16_384;
     let data = data(Element::F32, 48, dim);
     let queries = VectorFile::from_rows(Element::F32, dim, data.row(3).to_vec()).unwrap();
-    for (_, (name, family)) in families(dim).into_iter().enumerate().filter(|(number, _)| taken(*number, 2)) {
+    for (_, (name, family)) in
+        families(dim).into_iter().enumerate().filter(|(number, _)| case_runs(*number, 2))
+    {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("index");
-        let report = build(&data, &path, &quickly(family), &Silent).unwrap();
+        let report = build(&data, &path, &quick_build(family), &Silent).unwrap();
         let index = Index::open(&path, &OpenOptions::default()).unwrap();
         let options = SearchOptions { threads: 8, ..SearchOptions::default() };
         let found = index.search(&queries, &options, Control::default()).unwrap();

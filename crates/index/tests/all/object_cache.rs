@@ -1,7 +1,7 @@
 //! An index in an object store behind a cache: filled ahead, searched without a request, the same answers, counted by kind.
 
+use crate::cases::{full_or_quick, quick_build};
 use crate::clustered::vectors;
-use crate::whole::{of_whole, quickly};
 use bathyal_index::{
     BuildOptions, CacheUse, ClusterOptions, Effort, FamilyOptions, FillOptions, GraphOptions, Index,
     IndexError, OpenOptions, SearchOptions, SpannOptions, StoreOptions, build, fill,
@@ -23,7 +23,7 @@ fn what_was_filled_is_searched_without_a_request() {
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) = (vectors(Element::F32, 40_000, 96, 1), vectors(Element::F32, 40, 96, 2));
     let bare = options(dir.path(), &[]);
-    let building = BuildOptions { threads: 1, store: bare.clone(), ..quickly(ClusterOptions::default()) };
+    let building = BuildOptions { threads: 1, store: bare.clone(), ..quick_build(ClusterOptions::default()) };
     build(&data, Path::new(PATH), &building, &Silent).unwrap();
     let open = |store: &StoreOptions| {
         Index::open(PATH, &OpenOptions { store: store.clone(), wait: true, ..OpenOptions::default() })
@@ -76,7 +76,7 @@ fn what_was_filled_is_searched_without_a_request() {
 fn what_the_cache_had_is_told_by_round() {
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) =
-        (vectors(Element::F32, of_whole(20_000, 6000), 96, 3), vectors(Element::F32, 4, 96, 4));
+        (vectors(Element::F32, full_or_quick(20_000, 6000), 96, 3), vectors(Element::F32, 4, 96, 4));
     let families: [(&str, FamilyOptions, SearchOptions); 3] = [
         ("cluster", ClusterOptions::default().into(), SearchOptions::default()),
         ("spann", SpannOptions::default().into(), SearchOptions::default()),
@@ -88,7 +88,7 @@ fn what_the_cache_had_is_told_by_round() {
     ];
     for (name, family, asked) in families {
         let path = format!("memory://object-cache/rounds-{name}");
-        let building = BuildOptions { threads: 2, store: options(dir.path(), &[]), ..quickly(family) };
+        let building = BuildOptions { threads: 2, store: options(dir.path(), &[]), ..quick_build(family) };
         build(&data, Path::new(&path), &building, &Silent).unwrap();
         let store = options(dir.path(), &[("cache_memory", "64MiB")]);
         let open = OpenOptions { store, wait: true, ..OpenOptions::default() };
@@ -129,7 +129,7 @@ fn what_the_cache_had_is_told_by_round() {
         assert!(store.cache.is_empty() && store.cache_rounds.is_empty(), "{name}: {store:?}");
     }
     let here = dir.path().join("here");
-    build(&data, &here, &quickly(ClusterOptions::default()), &Silent).unwrap();
+    build(&data, &here, &quick_build(ClusterOptions::default()), &Silent).unwrap();
     let index = Index::open(&here, &OpenOptions::default()).unwrap();
     let told = index.explain(&queries, 0, &SearchOptions::default(), Control::default()).unwrap();
     assert!(told.store.is_none() && serde_json::to_value(&told).unwrap().get("store").is_none());

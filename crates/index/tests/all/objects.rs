@@ -1,8 +1,8 @@
 //! Indexes in an object store: found, built, copied, replaced and searched there, before all of it is in memory and after.
 
+use crate::cases::quick_build;
 use crate::clustered::vectors;
 use crate::shared;
-use crate::whole::quickly;
 use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::{
@@ -66,7 +66,7 @@ fn built() -> (PathBuf, VectorFile) {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let path = BUILT.get_or_init(|| {
         let path = shared::folder().join("objects");
-        let options = quickly(ClusterOptions::default());
+        let options = quick_build(ClusterOptions::default());
         build(&vectors(Element::U8, 40_000, 64, 1), &path, &options, &Silent).unwrap();
         path
     });
@@ -128,7 +128,7 @@ fn answers_before_the_centroids_are_there_are_those_of_a_folder() {
     let folder = tempfile::tempdir().unwrap();
     for metric in [Metric::L2, Metric::Cosine] {
         let path = folder.path().join(metric.to_string());
-        let options = BuildOptions { metric, ..quickly(ClusterOptions::default()) };
+        let options = BuildOptions { metric, ..quick_build(ClusterOptions::default()) };
         build(&vectors(Element::F32, 20_000, 32, 1), &path, &options, &Silent).unwrap();
         let queries = vectors(Element::F32, 30, 32, 2);
         let place = Place::new(&format!("early-{metric}"));
@@ -246,7 +246,7 @@ fn an_index_is_built_described_verified_and_copied_back() {
     let folder = tempfile::tempdir().unwrap();
     let place = Place::new("built");
     let data = vectors(Element::U8, 3000, 32, 5);
-    let options = BuildOptions { store: place.store.clone(), ..quickly(ClusterOptions::default()) };
+    let options = BuildOptions { store: place.store.clone(), ..quick_build(ClusterOptions::default()) };
     build(&data, place.path(), &options, &Silent).unwrap();
     let again = build(&data, place.path(), &options, &Silent);
     assert!(matches!(again, Err(IndexError::Exists { .. })));
@@ -269,7 +269,8 @@ fn an_index_is_built_described_verified_and_copied_back() {
 fn a_graph_far_away_goes_on_with_each_vector_and_a_near_one_hop_by_hop() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("index");
-    build(&vectors(Element::U8, 6000, 128, 5), &path, &quickly(GraphOptions::default()), &Silent).unwrap();
+    build(&vectors(Element::U8, 6000, 128, 5), &path, &quick_build(GraphOptions::default()), &Silent)
+        .unwrap();
     let queries = vectors(Element::U8, 30, 128, 6);
     let place = Place::new("far");
     place.copied(&path);
@@ -293,8 +294,11 @@ fn a_graph_far_away_goes_on_with_each_vector_and_a_near_one_hop_by_hop() {
 fn replaced_under_a_reader_and_pruned() {
     let place = Place::new("replaced");
     let queries = vectors(Element::U8, 20, 32, 6);
-    let options =
-        BuildOptions { store: place.store.clone(), overwrite: true, ..quickly(ClusterOptions::default()) };
+    let options = BuildOptions {
+        store: place.store.clone(),
+        overwrite: true,
+        ..quick_build(ClusterOptions::default())
+    };
     build(&vectors(Element::U8, 50_000, 32, 5), place.path(), &options, &Silent).unwrap();
     let old = Index::open(place.path(), &OpenOptions { wait: true, ..place.options(None) }).unwrap();
     let before = search(&old, &queries);
@@ -321,7 +325,7 @@ fn replaced_under_a_reader_and_pruned() {
 #[test]
 fn inserts_deletes_and_compaction() {
     let place = Place::new("changing");
-    let options = BuildOptions { store: place.store.clone(), ..quickly(LshOptions::default()) };
+    let options = BuildOptions { store: place.store.clone(), ..quick_build(LshOptions::default()) };
     build(&vectors(Element::U8, 2000, 32, 5), place.path(), &options, &Silent).unwrap();
     let index = place.open();
     let more = vectors(Element::U8, 30, 32, 8);

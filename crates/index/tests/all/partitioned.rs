@@ -1,7 +1,7 @@
 //! Partitions: what an index of them keeps to, and that a batch of queries reads each of them once.
 
+use crate::cases::quick_build;
 use crate::clustered::vectors;
-use crate::whole::quickly;
 use bathyal_index::families::partitioned::{PartitionedEntry, Pivots};
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::open::WrapTier;
@@ -32,7 +32,7 @@ const OWN: PartitionedOptions = PartitionedOptions {
 };
 
 fn of(own: PartitionedOptions) -> BuildOptions {
-    BuildOptions { threads: 2, ..quickly(own) }
+    BuildOptions { threads: 2, ..quick_build(own) }
 }
 
 fn entry(path: &Path) -> PartitionedEntry {

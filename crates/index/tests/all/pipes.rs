@@ -1,8 +1,8 @@
 //! A pipe, a device or a folder in place of any file of an index is refused at once: nobody waits for it, and nobody reads
 //! from it without end.
 
+use crate::cases::quick_build;
 use crate::clustered::vectors;
-use crate::whole::quickly;
 use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::format::manifest::Manifest;
@@ -39,7 +39,7 @@ fn put_back(path: &Path, bytes: &[u8]) {
 fn check(family: impl Into<FamilyOptions>) {
     let dir = tempfile::tempdir().unwrap();
     let (index, copy) = (dir.path().join("index"), dir.path().join("copy"));
-    let options = BuildOptions { threads: 1, ..quickly(family) };
+    let options = BuildOptions { threads: 1, ..quick_build(family) };
     let family = options.family.family();
     build(&vectors(Element::F32, 60, 4, 1), &index, &options, &Silent).unwrap();
     let manifest = Manifest::read(&index).unwrap();

@@ -1,15 +1,15 @@
 //! What is said of a build before it begins is what it then takes and makes, in every family.
 
-use crate::whole::{quickly, taken};
+use crate::cases::{case_runs, quick_build};
+use crate::progress::StageLog;
 use bathyal_index::families;
 use bathyal_index::{
     BuildOptions, BuildPlan, FamilyOptions, GivenOptions, IndexError, StoreAs, build, inspect, plan_build,
 };
 use bathyal_kernels::{Element, Metric};
 use bathyal_vectors::VectorFile;
-use bathyal_vectors::progress::Progress;
+use bathyal_vectors::progress::Silent;
 use serde_json::{Value, json};
-use std::sync::Mutex;
 
 /// How far apart the bounds of an index may be whose size follows from its shape, but for the codec.
 const CLOSE: f64 = 1.1;
@@ -65,34 +65,18 @@ fn data(element: Element, count: usize, dim: usize) -> VectorFile {
     VectorFile::from_rows(element, dim, bytes).unwrap()
 }
 
-/// The names of the stages that a build reports.
-#[derive(Default)]
-struct Stages(Mutex<Vec<String>>);
-
-impl Progress for Stages {
-    fn stage(&self, name: &str, _total: u64) {
-        self.0.lock().unwrap().push(name.to_owned());
-    }
-
-    fn advance(&self, _done: u64) {}
-
-    fn cancelled(&self) -> bool {
-        false
-    }
-}
-
 /// Builds what was planned and compares: memory, files, stages.
 fn check(data: &VectorFile, options: &BuildOptions) -> BuildPlan {
     let plan = plan_build(data, options).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("index");
-    let stages = Stages::default();
+    let stages = StageLog::default();
     let report = build(data, &path, options, &stages).unwrap();
     let what = format!("{:?}", options.family);
     assert_eq!(report.planned_memory_bytes, plan.memory.planned_bytes, "{what}");
     let bounds = plan.least_index_bytes..=plan.most_index_bytes;
     assert!(bounds.contains(&report.index_bytes), "{what}: {} of {bounds:?}", report.index_bytes);
-    let files = inspect(&path, &bathyal_vectors::progress::Silent).unwrap().manifest.files;
+    let files = inspect(&path, &Silent).unwrap().manifest.files;
     let names = |mut names: Vec<String>| {
         names.sort();
         names
@@ -107,7 +91,7 @@ fn check(data: &VectorFile, options: &BuildOptions) -> BuildPlan {
         let bounds = planned.least_bytes..=planned.most_bytes;
         assert!(bounds.contains(&file.bytes), "{what}: {} has {} of {bounds:?}", file.name, file.bytes);
     }
-    let reported = stages.0.into_inner().unwrap();
+    let reported = stages.names();
     for stage in &plan.stages {
         assert!(reported.iter().any(|name| name == stage.name), "{what}: {} of {reported:?}", stage.name);
     }
@@ -118,7 +102,7 @@ fn check(data: &VectorFile, options: &BuildOptions) -> BuildPlan {
 fn every_family_takes_and_makes_what_was_planned() {
     let vectors = data(Element::F32, 1500, 20);
     for (family, apart) in all() {
-        let options = BuildOptions { threads: 2, ..quickly(family) };
+        let options = BuildOptions { threads: 2, ..quick_build(family) };
         let plan = check(&vectors, &options);
         let found = plan.most_index_bytes as f64 / plan.least_index_bytes as f64;
         assert!(found <= apart, "{:?}: bounds are {found:.2} apart", options.family);
@@ -130,13 +114,13 @@ fn every_family_takes_and_makes_what_was_planned() {
 fn other_elements_metrics_and_forms_are_planned_as_well() {
     let (bytes, floats) = (data(Element::U8, 700, 37), data(Element::F32, 700, 37));
     for (number, (family, _)) in all().into_iter().enumerate() {
-        let plain = BuildOptions { threads: 2, ..quickly(family) };
+        let plain = BuildOptions { threads: 2, ..quick_build(family) };
         let metrics = [Metric::InnerProduct, Metric::Cosine].into_iter().enumerate();
         // Each family with a metric, and every other one with a form.
-        for (_, metric) in metrics.filter(|(at, _)| taken(number + at, 2)) {
+        for (_, metric) in metrics.filter(|(at, _)| case_runs(number + at, 2)) {
             check(&bytes, &BuildOptions { metric, ..plain.clone() });
         }
-        if !taken(number, 2) {
+        if !case_runs(number, 2) {
             continue;
         }
         let plan = check(&floats, &BuildOptions { store_as: Some(StoreAs::F16), ..plain });
@@ -148,7 +132,7 @@ fn other_elements_metrics_and_forms_are_planned_as_well() {
 fn long_vectors_are_planned_as_well() {
     let vectors = data(Element::F32, 300, 700);
     for name in ["cluster", "graph", "spann", "flat", "lsh", "partitioned"] {
-        check(&vectors, &BuildOptions { threads: 2, ..quickly(family(name, json!({}))) });
+        check(&vectors, &BuildOptions { threads: 2, ..quick_build(family(name, json!({}))) });
     }
 }
 
@@ -156,7 +140,7 @@ fn long_vectors_are_planned_as_well() {
 fn a_set_that_is_divided_is_planned_as_well() {
     let vectors = data(Element::F32, 6000, 16);
     for name in ["cluster", "spann", "graph"] {
-        let options = BuildOptions { threads: 1, ..quickly(family(name, json!({}))) };
+        let options = BuildOptions { threads: 1, ..quick_build(family(name, json!({}))) };
         let whole = plan_build(&vectors, &options).unwrap().memory.planned_bytes;
         // The least that is possible at all, which is what a budget of nothing is told to need.
         let nothing =
@@ -165,7 +149,7 @@ fn a_set_that_is_divided_is_planned_as_well() {
         let least = nothing.memory.planned_bytes;
         let refused = BuildOptions { memory_bytes: Some(least - 1), ..options.clone() };
         let folder = tempfile::tempdir().unwrap();
-        let error = build(&vectors, &folder.path().join("x"), &refused, &bathyal_vectors::progress::Silent);
+        let error = build(&vectors, &folder.path().join("x"), &refused, &Silent);
         assert!(matches!(error, Err(IndexError::Memory { needed, .. }) if needed == least), "{name}");
         if least < whole {
             let plan = check(&vectors, &BuildOptions { memory_bytes: Some(least), ..options });

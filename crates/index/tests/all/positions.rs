@@ -1,7 +1,8 @@
 //! Vectors of a cluster index by their ids: `positions.bin` leads to them, so that no others are read.
 
+use crate::cases::quick_build;
 use crate::clustered::vectors;
-use crate::whole::quickly;
+use crate::files::replace;
 use bathyal_index::families::cluster::ClusterEntry;
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::format::positions;
@@ -23,7 +24,7 @@ const COUNT: usize = 3000;
 fn built(dir: &Path, element: Element, dim: usize) -> (VectorFile, PathBuf) {
     let (data, path) = (vectors(element, COUNT, dim, 1), dir.join("index"));
     let family = ClusterOptions { code_bytes: Some(16), ..ClusterOptions::default() };
-    build(&data, &path, &BuildOptions { threads: 2, ..quickly(family) }, &Silent).unwrap();
+    build(&data, &path, &BuildOptions { threads: 2, ..quick_build(family) }, &Silent).unwrap();
     (data, path)
 }
 
@@ -56,15 +57,6 @@ fn damage_others(path: &Path, ids: &[u32]) {
         }
     }
     std::fs::write(path.join("vectors.bin"), bytes).unwrap();
-}
-
-/// Puts other bytes into the place of a file, and what the manifest says of them.
-fn replace(path: &Path, bytes: &[u8]) {
-    let mut manifest = Manifest::read(path).unwrap();
-    let entry = manifest.files.iter_mut().find(|file| file.name == "positions.bin").unwrap();
-    (entry.bytes, entry.crc32c) = (bytes.len() as u64, crc32c::crc32c(bytes));
-    std::fs::write(path.join("positions.bin"), bytes).unwrap();
-    std::fs::write(path.join("manifest.json"), manifest.to_bytes().unwrap()).unwrap();
 }
 
 const SHAPES: [(Element, usize); 3] = [(Element::U8, 16), (Element::F32, 24), (Element::F32, 1024)];
@@ -123,7 +115,7 @@ fn positions_that_lie_or_are_damaged_are_found_out_and_missing_ones_are_done_wit
     let refused = |places: &[u32], says: &str| {
         let mut bytes = Vec::new();
         positions::encode(identity, 0, places, &mut bytes);
-        replace(&path, &bytes);
+        replace(&path, "positions.bin", &bytes);
         let found = opened(&path).vectors(&[7], Control::default());
         let error = found.map(|found| found.bytes.len()).unwrap_err().to_string();
         assert!(error.contains(says), "{error}");
@@ -135,7 +127,7 @@ fn positions_that_lie_or_are_damaged_are_found_out_and_missing_ones_are_done_wit
     let mut beyond = places.clone();
     beyond[7] = u32::MAX;
     refused(&beyond, "place 4294967295 is not below");
-    replace(&path, &sound);
+    replace(&path, "positions.bin", &sound);
     assert!(verify(&path, &Silent).unwrap().sound);
 
     for at in (0..sound.len()).step_by(37) {

@@ -2,7 +2,8 @@
 //! that loses power there: the old index or the new one is under its name and answers as it should, a rerun works, and
 //! nothing is left over.
 
-use crate::whole::{of_whole, taken};
+use crate::cases::{case_runs, full_or_quick};
+use crate::progress::StageLog;
 use bathyal_index::build::planned_memory;
 use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::families::lsh::LshOptions;
@@ -21,9 +22,9 @@ use bathyal_store::stripe::Striping;
 use bathyal_store::{Store, StoreError};
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
-use bathyal_vectors::progress::{Progress, Silent};
+use bathyal_vectors::progress::Silent;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 const ROWS: usize = 64;
 /// Enough for a graph to hold some vectors out and to be written again with them.
@@ -144,8 +145,8 @@ impl Kind {
     /// Rows and dimensions of a set that the least memory divides: its vectors take more than other stages.
     fn large_shape(&self) -> (usize, usize) {
         match self.structure {
-            Structure::Groups => of_whole((140_000, 32), (80_000, 8)),
-            _ => of_whole((140_000, 32), (30_000, 128)),
+            Structure::Groups => full_or_quick((140_000, 32), (80_000, 8)),
+            _ => full_or_quick((140_000, 32), (30_000, 128)),
         }
     }
 
@@ -402,7 +403,7 @@ fn striped_indexes() {
         striped(CLUSTER, [false, true]),
         striped(lists(PostingLayout::Coupled, true), [true, false]),
     ];
-    for (_, kind) in kinds.into_iter().enumerate().filter(|(number, _)| taken(*number, 2)) {
+    for (_, kind) in kinds.into_iter().enumerate().filter(|(number, _)| case_runs(*number, 2)) {
         let replacing = Sweep::new(&data, kind, true);
         let operations = replacing.run(true, Fault::Kill, None);
         for fault in [Fault::Full, Fault::Once(libc::EIO)] {
@@ -445,7 +446,7 @@ fn groups() {
 #[test]
 fn sets_in_parts() {
     let kinds = [CLUSTER, lists(PostingLayout::Grouped, false)].into_iter().enumerate();
-    for (_, kind) in kinds.filter(|(number, _)| strikes_all() || taken(*number, 2)) {
+    for (_, kind) in kinds.filter(|(number, _)| strikes_all() || case_runs(*number, 2)) {
         let data = Data::new();
         let kind = Kind { in_parts: true, ..kind };
         let sweep = Sweep::new(&data, kind, true);
@@ -489,7 +490,7 @@ fn groups_where_names_cannot_be_exchanged() {
     for old in [false, true] {
         let sweep = Sweep::new(&data, CLUSTER, old);
         sweep.run(false, Fault::Kill, None);
-        (0..of_whole(10, 3)).for_each(|seed| _ = sweep.run(false, Fault::Kill, Some(seed << 16)));
+        (0..full_or_quick(10, 3)).for_each(|seed| _ = sweep.run(false, Fault::Kill, Some(seed << 16)));
     }
 }
 
@@ -524,7 +525,7 @@ fn a_build_that_is_killed_goes_on_where_it_was() {
     let data = Data::new();
     for kind in [graph(GraphLayoutChoice::Padded), CLUSTER, lists(PostingLayout::Grouped, false)] {
         let sweep = Sweep::new(&data, kind, true);
-        let mut stages = Vec::new();
+        let mut stage_counts = Vec::new();
         for number in 0.. {
             let bench = sweep.start.copy(true);
             bench.faults.inject(number, Fault::Kill);
@@ -533,30 +534,18 @@ fn a_build_that_is_killed_goes_on_where_it_was() {
             if killed.is_ok() || bench.answers().as_ref() == Some(&sweep.new) {
                 break;
             }
-            let noted = Noted::default();
+            let stages = StageLog::default();
             let options = kind.options(&data, true);
-            build_in(&data.sets[1], &bench.store, "index", &options, &noted).unwrap();
-            stages.push(noted.0.into_inner().unwrap().len());
+            build_in(&data.sets[1], &bench.store, "index", &options, &stages).unwrap();
+            stage_counts.push(stages.names().len());
         }
         // The nearer to the end, the less is left to do; in the end only the name is missing.
-        assert!(stages.windows(2).all(|pair| pair[0] >= pair[1]), "{kind:?}: {stages:?}");
-        assert_eq!((stages[0] > 1, stages.last()), (true, Some(&1)), "{kind:?}: {stages:?}");
-    }
-}
-
-/// Notes the stages of a build.
-#[derive(Default)]
-struct Noted(Mutex<Vec<String>>);
-
-impl Progress for Noted {
-    fn stage(&self, name: &str, _total: u64) {
-        self.0.lock().unwrap().push(name.into());
-    }
-
-    fn advance(&self, _done: u64) {}
-
-    fn cancelled(&self) -> bool {
-        false
+        assert!(stage_counts.windows(2).all(|pair| pair[0] >= pair[1]), "{kind:?}: {stage_counts:?}");
+        assert_eq!(
+            (stage_counts[0] > 1, stage_counts.last()),
+            (true, Some(&1)),
+            "{kind:?}: {stage_counts:?}"
+        );
     }
 }
 
@@ -568,11 +557,11 @@ fn what_cannot_be_replaced_is_refused_before_any_work() {
     bench.platter.create(Path::new("/folder/photos/holiday")).unwrap();
     let paths = bench.platter.paths();
     for (name, overwrite) in [("photos", true), ("photos", false), ("index", false)] {
-        let noted = Noted::default();
+        let stages = StageLog::default();
         let options = CLUSTER.options(&data, overwrite);
-        let refused = build_in(&data.sets[1], &bench.store, name, &options, &noted).unwrap_err();
+        let refused = build_in(&data.sets[1], &bench.store, name, &options, &stages).unwrap_err();
         assert!(matches!(refused, IndexError::NotAnIndex { .. } | IndexError::Exists { .. }), "{refused}");
-        assert_eq!(noted.0.into_inner().unwrap(), [""; 0], "{name}: no stage began");
+        assert_eq!(stages.names(), [""; 0], "{name}: no stage began");
     }
     assert_eq!(bench.platter.paths(), paths);
 }

@@ -1,7 +1,8 @@
 //! Another layout for the same graph: the same links, answers and calibration, made without a rebuild.
 
+use crate::cases::quick_build;
 use crate::clustered::vectors;
-use crate::whole::quickly;
+use crate::progress::CancelAfter;
 use bathyal_index::families::graph::GraphEntry;
 use bathyal_index::families::graph::layout::GraphLayout;
 use bathyal_index::format::manifest::Manifest;
@@ -12,9 +13,8 @@ use bathyal_index::{
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
-use bathyal_vectors::progress::{Progress, Silent};
+use bathyal_vectors::progress::Silent;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 fn options(metric: Metric, layout: GraphLayoutChoice) -> BuildOptions {
     let family = GraphOptions {
@@ -24,7 +24,7 @@ fn options(metric: Metric, layout: GraphLayoutChoice) -> BuildOptions {
         code_bytes: Some(16),
         ..GraphOptions::default()
     };
-    BuildOptions { metric, threads: 1, ..quickly(family) }
+    BuildOptions { metric, threads: 1, ..quick_build(family) }
 }
 
 fn search(path: &Path, queries: &VectorFile, search_list: u32) -> SearchResult {
@@ -115,7 +115,7 @@ fn what_cannot_be_converted_is_said_and_nothing_is_left() {
         ["padded", "paged", "cluster", "out"].map(|name| dir.path().join(name));
     build(&data, &padded, &options(Metric::L2, GraphLayoutChoice::Padded), &Silent).unwrap();
     build(&data, &paged, &options(Metric::L2, GraphLayoutChoice::PageLocal), &Silent).unwrap();
-    build(&data, &cluster, &quickly(ClusterOptions::default()), &Silent).unwrap();
+    build(&data, &cluster, &quick_build(ClusterOptions::default()), &Silent).unwrap();
     let refused = |source: &Path, layout| match convert_layout(source, &out, layout, 1, &Silent) {
         Err(IndexError::Parameter(what)) => what,
         other => panic!("{other:?}"),
@@ -144,17 +144,6 @@ fn what_cannot_be_converted_is_said_and_nothing_is_left() {
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 3, "something half-made was left behind");
 }
 
-/// Cancels after so many questions.
-struct Impatient(AtomicU64, u64);
-
-impl Progress for Impatient {
-    fn stage(&self, _: &str, _: u64) {}
-    fn advance(&self, _: u64) {}
-    fn cancelled(&self) -> bool {
-        self.0.fetch_add(1, Ordering::Relaxed) >= self.1
-    }
-}
-
 #[test]
 fn cancelled_conversions_leave_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -163,10 +152,9 @@ fn cancelled_conversions_leave_nothing() {
     build(&data, &padded, &options(Metric::L2, GraphLayoutChoice::Padded), &Silent).unwrap();
     convert_layout(&padded, &packed, GraphLayoutChoice::Csr, 1, &Silent).unwrap();
     for (source, layout) in [(&padded, GraphLayoutChoice::Csr), (&packed, GraphLayoutChoice::Padded)] {
-        for patience in [0, 1, 3] {
-            let impatient = Impatient(AtomicU64::new(0), patience);
-            let outcome = convert_layout(source, &out, layout, 1, &impatient);
-            assert!(matches!(outcome, Err(IndexError::Cancelled)), "{patience}: {outcome:?}");
+        for checks in [0, 1, 3] {
+            let outcome = convert_layout(source, &out, layout, 1, &CancelAfter::checks(checks));
+            assert!(matches!(outcome, Err(IndexError::Cancelled)), "{checks}: {outcome:?}");
             assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
         }
     }

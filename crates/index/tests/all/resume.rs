@@ -1,6 +1,8 @@
 //! A build that was killed continues where it was, and comes out as if nobody had killed it.
 
-use crate::whole::{is_whole, of_whole};
+use crate::cases::{all_cases_run, full_or_quick};
+use crate::files::contents;
+use crate::progress::StageLog;
 use bathyal_index::build::planned_memory;
 use bathyal_index::{BuildOptions, ClusterOptions, FamilyOptions, SpannOptions, StoreAs, build, verify};
 use bathyal_kernels::Metric;
@@ -8,7 +10,6 @@ use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::{Progress, Silent};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -47,31 +48,15 @@ impl Progress for Dying {
     }
 }
 
-/// Notes the stages that a build goes through.
-#[derive(Default)]
-struct Noted(Mutex<Vec<String>>);
-
-impl Progress for Noted {
-    fn stage(&self, name: &str, _total: u64) {
-        self.0.lock().unwrap().push(name.into());
-    }
-
-    fn advance(&self, _done: u64) {}
-
-    fn cancelled(&self) -> bool {
-        false
-    }
-}
-
 /// Rows and dimensions of a set that the least memory divides: its vectors take more than other stages. The
 /// largest of these is a sample of 65,536 vectors for groups, and the calibration or the codes for lists.
 fn shape_of(kind: &str) -> (u32, u32) {
     match form_of(kind) {
-        (CLUSTER, None) => (of_whole(160_000, 90_000), 8),
+        (CLUSTER, None) => (full_or_quick(160_000, 90_000), 8),
         // Of smaller vectors there have to be more.
         (CLUSTER, Some(_)) => (160_000, 8),
-        (coded, _) if coded.ends_with(" codes") => of_whole((160_000, 32), (58_000, 128)),
-        _ => of_whole((160_000, 32), (28_000, 128)),
+        (coded, _) if coded.ends_with(" codes") => full_or_quick((160_000, 32), (58_000, 128)),
+        _ => full_or_quick((160_000, 32), (28_000, 128)),
     }
 }
 
@@ -155,23 +140,6 @@ fn building(folder: &Path) -> Vec<String> {
     names.filter(|name| name.contains(".building-")).collect()
 }
 
-/// All files of an index; of the manifest, all but the time that the build took.
-fn contents(index: &Path) -> BTreeMap<String, Vec<u8>> {
-    let of = |entry: std::io::Result<std::fs::DirEntry>| {
-        let entry = entry.unwrap();
-        let name = entry.file_name().into_string().unwrap();
-        let mut bytes = std::fs::read(entry.path()).unwrap();
-        if name == "manifest.json" {
-            let text = String::from_utf8(bytes).unwrap();
-            let lines =
-                text.lines().filter(|line| !line.contains("build_seconds") && !line.starts_with("crc32c"));
-            bytes = lines.collect::<Vec<_>>().join("\n").into_bytes();
-        }
-        (name, bytes)
-    };
-    index.read_dir().unwrap().map(of).collect()
-}
-
 /// Kills a build at each of `deaths` in turn; the last one is not to do the stages `done` again.
 fn check(kind: &str, metric: &str, parts: bool, deaths: &[(&str, u32)], done: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
@@ -185,9 +153,9 @@ fn check(kind: &str, metric: &str, parts: bool, deaths: &[(&str, u32)], done: &[
         die(folder.path(), kind, metric, parts, stage, *steps);
     }
     let killed = folder.path().join("killed");
-    let noted = Noted::default();
-    build(&data, &killed, &options, &noted).unwrap();
-    let stages = noted.0.into_inner().unwrap();
+    let stages = StageLog::default();
+    build(&data, &killed, &options, &stages).unwrap();
+    let stages = stages.names();
     assert!(done.iter().all(|stage| !stages.contains(&(*stage).to_owned())), "done again: {stages:?}");
     assert_eq!(building(folder.path()), [""; 0]);
     let (expected, found) = (contents(&whole), contents(&killed));
@@ -208,7 +176,7 @@ fn a_build_in_parts_continues_after_every_kind_of_step() {
 fn the_extra_coordinate_of_the_inner_product_survives() {
     let done = ["spreading", "grouping", "training codes"];
     check(CLUSTER, "ip", true, &[("grouping", 45), ("exact neighbours", 1)], &done);
-    if is_whole() {
+    if all_cases_run() {
         check("grouped", "ip", true, &[("grouping", 45), ("assigning", 1)], &["spreading", "grouping"]);
     }
 }
@@ -216,7 +184,7 @@ fn the_extra_coordinate_of_the_inner_product_survives() {
 #[test]
 fn a_build_in_one_piece_continues_too() {
     let done = ["loading vectors", "grouping", "training codes"];
-    if is_whole() {
+    if all_cases_run() {
         check(CLUSTER, "cosine", false, &[("grouping", 1), ("encoding", 1)], &done);
     }
     check("coupled", "ip", false, &[("grouping", 1), ("admitting", 1)], &done[..2]);
@@ -234,7 +202,7 @@ fn posting_lists_continue_after_every_kind_of_step() {
         ("calibrating", 2),
     ];
     let done = ["spreading", "grouping", "first pass", "assigning", "training codes", "admitting"];
-    if is_whole() {
+    if all_cases_run() {
         check("grouped", "l2", true, &deaths, &done);
     }
     check("decoupled", "l2", true, &[("first pass", 1), ("calibrating", 1)], &done);
@@ -245,7 +213,7 @@ fn posting_lists_continue_after_every_kind_of_step() {
 fn vectors_that_are_stored_smaller_continue_too() {
     let deaths = [("spreading", 1), ("grouping", 1), ("grouping", 60), ("calibrating", 2)];
     check("cluster as i8", "ip", true, &deaths, &["spreading", "grouping", "training codes"]);
-    if is_whole() {
+    if all_cases_run() {
         check("grouped as f16", "cosine", true, &deaths[1..], &["spreading", "grouping"]);
     }
 }
@@ -256,10 +224,10 @@ fn another_form_is_another_build() {
     write_data(folder.path(), "cluster as f16", true);
     die(folder.path(), "cluster as f16", "l2", true, "encoding", 1);
     let data = VectorFile::open(folder.path().join("base.fbin")).unwrap();
-    let noted = Noted::default();
-    build(&data, &folder.path().join("killed"), &options(&data, "cluster as i8", "l2", true), &noted)
+    let stages = StageLog::default();
+    build(&data, &folder.path().join("killed"), &options(&data, "cluster as i8", "l2", true), &stages)
         .unwrap();
-    assert!(noted.0.into_inner().unwrap().contains(&"spreading".to_owned()));
+    assert!(stages.names().contains(&"spreading".to_owned()));
     assert_eq!(building(folder.path()), [""; 0]);
     assert!(verify(folder.path().join("killed"), &Silent).unwrap().faults.is_empty());
 }
@@ -271,9 +239,9 @@ fn what_another_build_left_is_not_used() {
     die(folder.path(), CLUSTER, "l2", true, "encoding", 1);
     let data = VectorFile::open(folder.path().join("base.fbin")).unwrap();
     let options = BuildOptions { seed: 5, ..options(&data, CLUSTER, "l2", true) };
-    let noted = Noted::default();
-    build(&data, &folder.path().join("killed"), &options, &noted).unwrap();
-    assert_eq!(noted.0.into_inner().unwrap().iter().filter(|stage| *stage == "spreading").count(), 1);
+    let stages = StageLog::default();
+    build(&data, &folder.path().join("killed"), &options, &stages).unwrap();
+    assert_eq!(stages.names().iter().filter(|stage| *stage == "spreading").count(), 1);
     assert_eq!(building(folder.path()), [""; 0]);
 
     // The same file name with other vectors in it.
@@ -285,8 +253,8 @@ fn what_another_build_left_is_not_used() {
     std::fs::rename(folder.path().join("fresh"), folder.path().join("base.fbin")).unwrap();
     let data = VectorFile::open(folder.path().join("base.fbin")).unwrap();
     let options = BuildOptions { metric: Metric::L2, ..self::options(&data, CLUSTER, "l2", true) };
-    let noted = Noted::default();
-    build(&data, &folder.path().join("killed"), &options, &noted).unwrap();
-    assert!(noted.0.into_inner().unwrap().contains(&"spreading".to_owned()));
+    let stages = StageLog::default();
+    build(&data, &folder.path().join("killed"), &options, &stages).unwrap();
+    assert!(stages.names().contains(&"spreading".to_owned()));
     assert!(verify(folder.path().join("killed"), &Silent).unwrap().faults.is_empty());
 }

@@ -1,8 +1,8 @@
 //! Vectors that are stored smaller and stored again: what compactions of `lsh` make of vectors that are longer than those of the
 //! build.
 
+use crate::cases::{all_cases_run, case_runs, full_or_quick, quick_build};
 use crate::clustered::vectors;
-use crate::whole::{is_whole, of_whole, quickly, taken};
 use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::format::manifest::{
     ANY_LENGTH_VERSION, FORMAT_VERSION, LATER_ELEMENTS_VERSION, MANIFEST_NAME, Manifest, SMALLER_VERSION,
@@ -42,7 +42,7 @@ fn joined(all: &[VectorFile]) -> VectorFile {
 }
 
 fn options(store_as: StoreAs, metric: Metric) -> BuildOptions {
-    BuildOptions { metric, store_as: Some(store_as), threads: 2, ..quickly(LshOptions::default()) }
+    BuildOptions { metric, store_as: Some(store_as), threads: 2, ..quick_build(LshOptions::default()) }
 }
 
 fn open(path: &Path) -> Index {
@@ -81,7 +81,7 @@ fn longer_vectors_are_kept_as_they_were_given_until_the_index_is_compacted() {
     let all =
         all.flat_map(|(at, metric)| (at..).zip(FORMS).map(move |(number, form)| (number, form, metric)));
     // Each metric with a form.
-    for (_, store_as, metric) in all.filter(|(number, ..)| taken(*number, 2)) {
+    for (_, store_as, metric) in all.filter(|(number, ..)| case_runs(*number, 2)) {
         let what = format!("{store_as} {metric}");
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("index");
@@ -150,8 +150,9 @@ fn vectors_whose_distances_no_f32_holds_are_refused_with_their_row() {
 #[test]
 fn bytes_do_not_wear_out() {
     let base = vectors(Element::F32, BUILT, DIM, 3);
-    for metric in
-        [Metric::InnerProduct, Metric::L2].into_iter().filter(|metric| is_whole() || *metric != Metric::L2)
+    for metric in [Metric::InnerProduct, Metric::L2]
+        .into_iter()
+        .filter(|metric| all_cases_run() || *metric != Metric::L2)
     {
         let dir = tempfile::tempdir().unwrap();
         let (path, once) = (dir.path().join("index"), dir.path().join("once"));
@@ -179,7 +180,8 @@ fn bytes_do_not_wear_out() {
         let loss = stored.loss.unwrap();
         let said = f64::from(loss.component_error.unwrap());
         assert!((0.8..1.25).contains(&(said / error)), "{metric}: {said} is said and {error} is so");
-        let some = (0..all.count()).step_by(of_whole(1, 4)).flat_map(|row| all.row(row).to_vec()).collect();
+        let some =
+            (0..all.count()).step_by(full_or_quick(1, 4)).flat_map(|row| all.row(row).to_vec()).collect();
         let some = VectorFile::from_rows(Element::F32, DIM, some).unwrap();
         let share = exact_recall(&index, &all, &some, metric);
         assert!((share - f64::from(loss.recall)).abs() < 0.03, "{metric}: {share}, {loss:?}");

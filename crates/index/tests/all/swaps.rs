@@ -1,7 +1,7 @@
 //! Files and ranges of files of one index in another of the same shape: refused, or the answers stay the same.
 
+use crate::cases::{case_runs, quick_build};
 use crate::clustered::vectors;
-use crate::whole::{quickly, taken};
 use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::format::manifest::Manifest;
@@ -22,7 +22,7 @@ const RANGE_BYTES: usize = 4096;
 
 fn kinds() -> Vec<(&'static str, BuildOptions)> {
     let code_bytes = Some(8);
-    let of = |family: FamilyOptions| BuildOptions { threads: 1, ..quickly(family) };
+    let of = |family: FamilyOptions| BuildOptions { threads: 1, ..quick_build(family) };
     let graph = |layout| {
         let (max_degree, search_list) = (8, 20);
         of(GraphOptions { layout, max_degree, search_list, code_bytes, ..GraphOptions::default() }.into())
@@ -170,7 +170,7 @@ fn swap_all(name: &str, options: &BuildOptions) {
 
 #[test]
 fn what_is_of_another_index_is_refused_or_answers_the_same() {
-    for (_, (name, options)) in kinds().into_iter().enumerate().filter(|(number, _)| taken(*number, 2)) {
+    for (_, (name, options)) in kinds().into_iter().enumerate().filter(|(number, _)| case_runs(*number, 2)) {
         swap_all(name, &options);
     }
 }

@@ -1,7 +1,7 @@
 //! The graph index end to end: built, opened from every tier, searched, checked.
 
+use crate::cases::{CaseSelection, case_runs, full_or_quick, quick_build};
 use crate::clustered::vectors;
-use crate::whole::{of_whole, quickly, taken};
 use bathyal_index::families::graph::GraphEntry;
 use bathyal_index::{
     BuildOptions, Effort, GraphLayoutChoice, GraphOptions, Index, OpenOptions, QueryStats, SearchMode,
@@ -20,7 +20,7 @@ fn graph(layout: GraphLayoutChoice) -> GraphOptions {
 }
 
 fn small(metric: Metric, layout: GraphLayoutChoice) -> BuildOptions {
-    BuildOptions { metric, threads: 2, ..quickly(graph(layout)) }
+    BuildOptions { metric, threads: 2, ..quick_build(graph(layout)) }
 }
 
 const LAYOUTS: [GraphLayoutChoice; 3] =
@@ -57,13 +57,13 @@ fn recall(found: &SearchResult, truth: &IdFile) -> f64 {
 #[test]
 fn every_metric_and_element_reaches_its_recall_on_every_tier_alike() {
     let dir = tempfile::tempdir().unwrap();
-    let mut number = 0..;
+    let mut cases = CaseSelection::one_in(7);
     for metric in [Metric::L2, Metric::InnerProduct, Metric::Cosine] {
         for (element, layout) in Element::ALL.into_iter().flat_map(|e| LAYOUTS.map(|layout| (e, layout))) {
-            if !number.next().is_some_and(|number| taken(number, 7)) {
+            if !cases.next_runs() {
                 continue;
             }
-            let count = of_whole(2000, 1200);
+            let count = full_or_quick(2000, 1200);
             let (data, queries) = (vectors(element, count, 24, 1), vectors(element, 60, 24, 2));
             let path = dir.path().join(format!("{metric}-{element}-{layout:?}"));
             // On one thread, so that the recall is the same in every run.
@@ -116,7 +116,7 @@ fn pipelined_search_finds_as_much() {
 fn calibration_picks_an_effort_that_keeps_its_word() {
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) =
-        (vectors(Element::F32, of_whole(8000, 4000), 48, 1), vectors(Element::F32, 1000, 48, 2));
+        (vectors(Element::F32, full_or_quick(8000, 4000), 48, 1), vectors(Element::F32, 1000, 48, 2));
     let path = dir.path().join("index");
     // On one thread, so that the recall is the same in every run.
     let truth = exact_neighbors(&data, &queries, Metric::L2, 10, None, &Silent).unwrap();
@@ -148,11 +148,11 @@ fn odd_sizes_return_all_there_is() {
         ("few", vectors(Element::I8, 11, 3, 3)),
         ("equal", VectorFile::from_rows(Element::U8, 4, vec![9; 4 * 500]).unwrap()),
         // Longer than a page.
-        ("wide", vectors(Element::F32, 30, of_whole(3000, 1100), 3)),
+        ("wide", vectors(Element::F32, 30, full_or_quick(3000, 1100), 3)),
         ("zeros", VectorFile::from_rows(Element::F32, 4, vec![0; 16 * 100]).unwrap()),
     ] {
         let n = data.count();
-        let queries = data.rows(0..n.min(of_whole(usize::MAX, 60))).unwrap().to_vec();
+        let queries = data.rows(0..n.min(full_or_quick(usize::MAX, 60))).unwrap().to_vec();
         let queries = VectorFile::from_rows(data.element(), data.dim(), queries).unwrap();
         for layout in LAYOUTS {
             let path = dir.path().join(format!("{name}-{layout:?}"));
@@ -177,7 +177,7 @@ fn odd_sizes_return_all_there_is() {
 #[test]
 fn one_thread_and_one_seed_give_one_index() {
     let dir = tempfile::tempdir().unwrap();
-    let data = vectors(Element::F32, of_whole(1500, 700), 16, 1);
+    let data = vectors(Element::F32, full_or_quick(1500, 700), 16, 1);
     for layout in LAYOUTS {
         let options = BuildOptions { threads: 1, overwrite: true, ..small(Metric::L2, layout) };
         let graphs: Vec<Vec<u8>> = ["a", "b"]
@@ -198,10 +198,10 @@ fn full_lists_leave_every_vector_reachable() {
     let rows = (0..1500 * 128).map(|_| random.random_range(0..=255_u8)).collect();
     let data = VectorFile::from_rows(Element::U8, 128, rows).unwrap();
     let all = [2, 4, 8].into_iter().flat_map(|degree| LAYOUTS.map(|layout| (degree, layout))).enumerate();
-    for (_, (max_degree, layout)) in all.filter(|(number, _)| taken(*number, 2)) {
+    for (_, (max_degree, layout)) in all.filter(|(number, _)| case_runs(*number, 2)) {
         let path = dir.path().join(format!("{max_degree}-{layout:?}"));
         let family = GraphOptions { layout, max_degree, search_list: 10, ..GraphOptions::default() };
-        let options = BuildOptions { threads: 2, ..quickly(family) };
+        let options = BuildOptions { threads: 2, ..quick_build(family) };
         build(&data, &path, &options, &Silent).unwrap();
         let queries = VectorFile::from_rows(Element::U8, 128, data.row(7).to_vec()).unwrap();
         let found = search(&open(&path, TierChoice::Dram), &queries, 1500, Effort::SearchList(1500));
@@ -232,7 +232,7 @@ fn callers_on_several_threads_get_their_own_answers() {
         }
     });
     let raised = std::sync::atomic::AtomicBool::new(true);
-    let count = of_whole(20_000, 4000);
+    let count = full_or_quick(20_000, 4000);
     let many = vectors(Element::U8, count, 16, 3);
     let options = SearchOptions { effort: Effort::SearchList(900), ..SearchOptions::default() };
     let stopped = index.search(&many, &options, Control { cancel: Some(&raised), deadline: None });

@@ -1,7 +1,8 @@
 //! Graphs of more vectors than their build has memory for.
 
+use crate::cases::{case_runs, full_or_quick, quick_build};
 use crate::clustered::vectors;
-use crate::whole::{of_whole, quickly, taken};
+use crate::progress::StageLog;
 use bathyal_index::build::planned_memory;
 use bathyal_index::{
     BuildOptions, BuildReport, Effort, GraphLayoutChoice, GraphOptions, Index, IndexError, OpenOptions,
@@ -11,13 +12,12 @@ use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::groundtruth::exact_neighbors;
-use bathyal_vectors::progress::{Progress, Silent};
+use bathyal_vectors::progress::Silent;
 use std::path::Path;
-use std::sync::Mutex;
 
 fn options(metric: Metric) -> BuildOptions {
     let family = GraphOptions { max_degree: 24, search_list: 50, ..GraphOptions::default() };
-    BuildOptions { metric, threads: 1, overwrite: true, ..quickly(family) }
+    BuildOptions { metric, threads: 1, overwrite: true, ..quick_build(family) }
 }
 
 /// The same with as little memory as will do.
@@ -27,29 +27,11 @@ fn least(data: &VectorFile, options: BuildOptions) -> BuildOptions {
     BuildOptions { memory_bytes: Some(least), ..options }
 }
 
-/// Which stages a build goes through, each in how many steps.
-#[derive(Default)]
-struct Stages(Mutex<Vec<(String, u64)>>);
-
-impl Progress for Stages {
-    fn stage(&self, name: &str, total: u64) {
-        self.0.lock().unwrap().push((name.into(), total));
-    }
-
-    fn advance(&self, _done: u64) {}
-
-    fn cancelled(&self) -> bool {
-        false
-    }
-}
-
 /// Builds in parts, and makes sure that it was.
 fn in_parts(data: &VectorFile, path: &Path, options: &BuildOptions) -> BuildReport {
-    let stages = Stages::default();
+    let stages = StageLog::default();
     let report = build(data, path, options, &stages).unwrap();
-    let stages = stages.0.into_inner().unwrap();
-    let grown = stages.iter().find(|stage| stage.0 == "growing parts").map(|stage| stage.1);
-    assert_eq!(grown, Some(2 * data.count() as u64), "each vector lies in two parts");
+    assert_eq!(stages.steps("growing parts"), Some(2 * data.count() as u64), "each vector lies in two parts");
     report
 }
 
@@ -70,8 +52,8 @@ fn parts_answer_as_well_as_the_whole() {
         (Metric::InnerProduct, Element::F16),
         (Metric::Cosine, Element::I8),
     ];
-    for (_, (metric, element)) in pairs.into_iter().enumerate().filter(|(number, _)| taken(*number, 2)) {
-        let count = of_whole(6000, 3000);
+    for (_, (metric, element)) in pairs.into_iter().enumerate().filter(|(number, _)| case_runs(*number, 2)) {
+        let count = full_or_quick(6000, 3000);
         let (data, queries) = (vectors(element, count, 24, 1), vectors(element, 100, 24, 2));
         let truth = exact_neighbors(&data, &queries, metric, 10, None, &Silent).unwrap();
         let whole_report = build(&data, &whole, &options(metric), &Silent).unwrap();
@@ -101,7 +83,7 @@ fn parts_answer_as_well_as_the_whole() {
 #[test]
 fn one_seed_and_one_thread_give_one_graph() {
     let dir = tempfile::tempdir().unwrap();
-    let data = vectors(Element::U8, of_whole(3000, 1500), 16, 1);
+    let data = vectors(Element::U8, full_or_quick(3000, 1500), 16, 1);
     let built = ["a", "b"].map(|name| {
         let path = dir.path().join(name);
         in_parts(&data, &path, &least(&data, options(Metric::L2)));
@@ -127,9 +109,9 @@ fn every_vector_is_reached() {
     ];
     for (number, data) in sets.into_iter().enumerate() {
         let degrees = [4, 16].into_iter().enumerate();
-        for (_, max_degree) in degrees.filter(|(at, _)| taken(number + at, 2)) {
+        for (_, max_degree) in degrees.filter(|(at, _)| case_runs(number + at, 2)) {
             let family = GraphOptions { max_degree, search_list: 20, ..GraphOptions::default() };
-            let options = BuildOptions { overwrite: true, ..quickly(family) };
+            let options = BuildOptions { overwrite: true, ..quick_build(family) };
             in_parts(&data, &path, &least(&data, options));
             let verified = verify(&path, &Silent).unwrap();
             assert!(verified.sound, "{verified:?}");
@@ -147,7 +129,7 @@ fn another_layout_says_which_one_takes_less_memory() {
     let data = vectors(Element::U8, 3000, 16, 1);
     for layout in [GraphLayoutChoice::PageLocal, GraphLayoutChoice::Csr] {
         let family = GraphOptions { layout, ..GraphOptions::default() };
-        let options = BuildOptions { memory_bytes: Some(1 << 20), ..quickly(family) };
+        let options = BuildOptions { memory_bytes: Some(1 << 20), ..quick_build(family) };
         let refused = build(&data, &dir.path().join("index"), &options, &Silent).unwrap_err();
         let IndexError::Memory { ref advice, .. } = refused else { panic!("{refused}") };
         assert!(advice.contains("padded") && advice.contains("convert"), "{refused}");

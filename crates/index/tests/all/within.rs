@@ -1,8 +1,9 @@
 //! Search among some of the rows, in every family and layout: the recall that was asked for, whichever rows these are.
 
+use crate::cases::{CaseSelection, all_cases_run, case_runs, full_or_quick, quick_build};
 use crate::clustered::vectors;
+use crate::files;
 use crate::shared;
-use crate::whole::{is_whole, of_whole, quickly, taken};
 use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::{
@@ -92,7 +93,7 @@ impl Data {
     }
 
     fn build(&self, path: &Path, family: FamilyOptions) {
-        let options = BuildOptions { metric: self.metric, threads: 2, ..quickly(family) };
+        let options = BuildOptions { metric: self.metric, threads: 2, ..quick_build(family) };
         build(&self.rows, path, &options, &Silent).unwrap();
     }
 
@@ -208,7 +209,7 @@ fn every_family_finds_what_was_asked_for_among_any_rows() {
     let recalls = [0.9, 0.95, 0.99];
     for (number, (name, _)) in kinds().into_iter().enumerate() {
         let path = data.built(name);
-        let recalls = if is_whole() { &recalls[..] } else { &recalls[number % 3..][..1] };
+        let recalls = if all_cases_run() { &recalls[..] } else { &recalls[number % 3..][..1] };
         all.extend(missed(data, name, &open(&path, TierChoice::File), recalls));
     }
     assert!(all.is_empty(), "{all:#?}");
@@ -216,14 +217,14 @@ fn every_family_finds_what_was_asked_for_among_any_rows() {
 
 #[test]
 fn so_it_is_under_every_metric_and_in_memory() {
-    let (mut all, mut number) = (Vec::new(), 0..);
+    let (mut all, mut cases) = (Vec::new(), CaseSelection::one_in(5));
     for (element, metric) in
         [(Element::F32, Metric::InnerProduct), (Element::F32, Metric::Cosine), (Element::I8, Metric::L2)]
     {
         let data = Data::new(element, metric, 3000);
         let dir = tempfile::tempdir().unwrap();
         for (name, family) in
-            kinds().into_iter().filter(|_| number.next().is_some_and(|number| taken(number, 5)))
+            kinds().into_iter().filter(|_| cases.next_runs())
         {
             let path = dir.path().join(name);
             data.build(&path, family);
@@ -248,7 +249,7 @@ fn a_batch_has_the_answers_of_its_queries_and_equal_sets_have_equal_answers() {
             assert_eq!((found.within, found.k), (again.within, again.k), "{what}");
             let third = search(&index, &data.queries, &options(0.95), &set);
             assert_eq!((&again.ids, &again.per_query), (&third.ids, &third.per_query), "{what}");
-            for query in (0..QUERIES).step_by(of_whole(1, 4)) {
+            for query in (0..QUERIES).step_by(full_or_quick(1, 4)) {
                 let row = data.queries.row(query).to_vec();
                 let one = VectorFile::from_rows(Element::U8, DIM, row).unwrap();
                 let alone = search(&index, &one, &options(0.95), &set);
@@ -384,7 +385,7 @@ fn whoever_waits_no_longer_is_not_kept() {
 #[test]
 fn what_is_known_of_sets_fits_the_budget() {
     let data = Data::shared(ROWS);
-    let mut number = 0..;
+    let mut cases = CaseSelection::one_in(3);
     for (name, _) in kinds() {
         let path = data.built(name);
         let with = |bytes| OpenOptions { memory_bytes: Some(bytes), ..OpenOptions::default() };
@@ -392,7 +393,7 @@ fn what_is_known_of_sets_fits_the_budget() {
             panic!("{name}: a byte is enough");
         };
         for budget in [least, least + (64 << 10), least + (2 << 20), least + (64 << 20)] {
-            if !number.next().is_some_and(|number| taken(number, 3)) {
+            if !cases.next_runs() {
                 continue;
             }
             let index = Index::open(&path, &with(budget)).unwrap();
@@ -435,7 +436,7 @@ fn damage_is_an_error_and_no_answer() {
     let dir = tempfile::tempdir().unwrap();
     for (name, _) in kinds() {
         let path = dir.path().join(name);
-        shared::copy(&data.built(name), &path);
+        files::copy(&data.built(name), &path);
         let largest = walk(&path).into_iter().max_by_key(|file| file.metadata().unwrap().len()).unwrap();
         let mut bytes = std::fs::read(&largest).unwrap();
         bytes.iter_mut().for_each(|byte| *byte ^= 0x55);

@@ -3,8 +3,8 @@
 
 mod whole;
 
+use crate::cases::{case_runs, full_or_quick, quick_build};
 use crate::clustered::vectors;
-use crate::whole::{of_whole, quickly, taken};
 use bathyal_gpu::Card;
 use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::families::graph::GraphLayoutChoice;
@@ -32,9 +32,9 @@ fn graph(layout: GraphLayoutChoice) -> GraphOptions {
 }
 
 fn built(path: &Path, element: Element, metric: Metric, layout: GraphLayoutChoice) -> VectorFile {
-    let options = BuildOptions { metric, threads: 1, ..quickly(graph(layout)) };
+    let options = BuildOptions { metric, threads: 1, ..quick_build(graph(layout)) };
     build(&vectors(element, 700, DIM, 1), path, &options, &Silent).unwrap();
-    vectors(element, of_whole(12, 6), DIM, 2)
+    vectors(element, full_or_quick(12, 6), DIM, 2)
 }
 
 /// A real card, where `BATHYAL_CARD` has its number (`make check-gpu`).
@@ -124,14 +124,14 @@ fn pairs() -> impl Iterator<Item = (Metric, Element)> {
     let all = all.flat_map(|(at, metric)| {
         (at..).zip(Element::ALL).map(move |(number, element)| (number, metric, element))
     });
-    all.filter(|(number, ..)| taken(*number, 3)).map(|(_, metric, element)| (metric, element))
+    all.filter(|(number, ..)| case_runs(*number, 3)).map(|(_, metric, element)| (metric, element))
 }
 
 fn clustered_built(path: &Path, element: Element, metric: Metric) -> VectorFile {
     let family = ClusterOptions { group_vectors: 40, ..ClusterOptions::default() };
-    let options = BuildOptions { metric, threads: 1, ..quickly(family) };
+    let options = BuildOptions { metric, threads: 1, ..quick_build(family) };
     build(&vectors(element, 1500, DIM, 1), path, &options, &Silent).unwrap();
-    vectors(element, of_whole(12, 6), DIM, 2)
+    vectors(element, full_or_quick(12, 6), DIM, 2)
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn thousands_of_queries_are_under_way_at_a_time() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
     let few = clustered_built(&path, Element::U8, Metric::L2);
-    let many = of_whole(10_000, 2000);
+    let many = full_or_quick(10_000, 2000);
     let rows = (0..many).flat_map(|row| few.row(row % few.count()).to_vec()).collect();
     let queries = VectorFile::from_rows(Element::U8, DIM, rows).unwrap();
     let options = SearchOptions {
@@ -193,7 +193,7 @@ fn mini_batches_are_full_and_answer_the_same() {
     let (graph, cluster) = (dir.path().join("graph"), dir.path().join("cluster"));
     let queries = built(&graph, Element::F32, Metric::L2, GraphLayoutChoice::Padded);
     clustered_built(&cluster, Element::F32, Metric::L2);
-    let many = (0..of_whole(10, 8))
+    let many = (0..full_or_quick(10, 8))
         .flat_map(|_| (0..queries.count()).flat_map(|row| queries.row(row).to_vec()))
         .collect();
     let many = VectorFile::from_rows(Element::F32, DIM, many).unwrap();
@@ -201,7 +201,7 @@ fn mini_batches_are_full_and_answer_the_same() {
         let expected = search(&open(&path, None).unwrap(), &many, SearchOptions::default()).unwrap();
         // More in flight than a batch, fewer, and one alone.
         let batches = [(1, 30, 1), (8, 40, 2), (100, 24, 1), (4, 1, 1)].into_iter().enumerate();
-        for (_, (batch, in_flight, threads)) in batches.filter(|(number, _)| taken(at + number, 2)) {
+        for (_, (batch, in_flight, threads)) in batches.filter(|(number, _)| case_runs(at + number, 2)) {
             let options =
                 OpenOptions { card: Some(card()), mini_batch: Some(batch), ..OpenOptions::default() };
             let index = Index::open(&path, &options).unwrap();
@@ -370,11 +370,11 @@ fn what_a_card_does_not_search_is_said_and_nothing_else_happens() {
     };
     let data = vectors(Element::F32, 700, DIM, 1);
     let flat = dir.path().join("flat");
-    build(&data, &flat, &quickly(FlatOptions::default()), &Silent).unwrap();
+    build(&data, &flat, &quick_build(FlatOptions::default()), &Silent).unwrap();
     refused(&flat, &["flat", "--device"]);
     let short = dir.path().join("short");
     let family = GraphOptions { code_bytes: Some(8), ..graph(GraphLayoutChoice::Padded) };
-    build(&data, &short, &quickly(family), &Silent).unwrap();
+    build(&data, &short, &quick_build(family), &Silent).unwrap();
     refused(&short, &["pq", "code_bytes of 32"]);
 
     let path = dir.path().join("index");

@@ -2,7 +2,7 @@
 //! nothing is read.
 
 use super::{DIM, built, card, clustered_built, open, options, pairs, real_card, scans, search, vectors};
-use crate::whole::{of_whole, quickly, taken};
+use crate::cases::{case_runs, full_or_quick, quick_build};
 use bathyal_gpu::Card;
 use bathyal_index::families::graph::GraphLayoutChoice;
 use bathyal_index::{
@@ -87,12 +87,12 @@ fn an_index_that_is_on_a_card_as_a_whole_is_searched_there() {
             .map(move |(form, store_as)| (at + form, metric, store_as))
     });
     // Each metric with a form, and each form.
-    for (number, (_, metric, store_as)) in smaller.filter(|(at, ..)| taken(*at, 2)).enumerate() {
+    for (number, (_, metric, store_as)) in smaller.filter(|(at, ..)| case_runs(*at, 2)).enumerate() {
         let path = dir.path().join(format!("smaller{number}"));
         let family = ClusterOptions { group_vectors: 40, ..ClusterOptions::default() };
-        let options = BuildOptions { metric, threads: 1, store_as: Some(store_as), ..quickly(family) };
+        let options = BuildOptions { metric, threads: 1, store_as: Some(store_as), ..quick_build(family) };
         build(&vectors(Element::F32, 1500, DIM, 1), &path, &options, &Silent).unwrap();
-        let queries = vectors(Element::F32, of_whole(12, 6), DIM, 2);
+        let queries = vectors(Element::F32, full_or_quick(12, 6), DIM, 2);
         same_of_a_whole_index(&path, &queries, &scans()[..1], &format!("{metric} {store_as}"));
     }
 }

@@ -1,9 +1,9 @@
 //! Answers: near enough, at their true distances, and the same wherever the bytes lie.
 
+use crate::cases::case_runs;
 use crate::clustered::vectors;
 use crate::families::kinds::{KINDS, Kind, Shared, recall};
 use crate::families::places::{PLACES, Place, VARIANTS, some};
-use crate::whole::taken;
 use bathyal_index::{QueryStats, SearchMode, SearchResult};
 use bathyal_kernels::{Element, Metric};
 use bathyal_vectors::groundtruth::exact_neighbors;
@@ -80,7 +80,8 @@ fn every_metric_and_element_reaches_its_recall_in_every_layout_on_every_tier() {
         // The largest products of bits are those of the most ones, which lie in all partitions.
         let most_ones = (metric, element) == (Metric::InnerProduct, Element::B1);
         let allowed = Allowed { recall: if most_ones { 0.85 } else { NEARLY_ALL.recall }, ..NEARLY_ALL };
-        for (at, kind) in KINDS.into_iter().enumerate().filter(|(at, _)| taken(number * KINDS.len() + at, 7))
+        for (at, kind) in
+            KINDS.into_iter().enumerate().filter(|(at, _)| case_runs(number * KINDS.len() + at, 7))
         {
             let what = format!("{metric} {element} {}", kind.name);
             let path = dir.path().join(kind.name);
@@ -103,7 +104,11 @@ fn answers_and_counters_are_the_same_on_every_tier() {
             kind,
             // Every other variant, of each kind others.
             PLACES.iter().chain(
-                VARIANTS.iter().enumerate().filter(|(at, _)| taken(number + at, 2)).map(|(_, place)| place),
+                VARIANTS
+                    .iter()
+                    .enumerate()
+                    .filter(|(at, _)| case_runs(number + at, 2))
+                    .map(|(_, place)| place),
             ),
             &shared.path(number),
             &shared.queries,

@@ -1,9 +1,9 @@
 //! Vectors back by their ids.
 
+use crate::cases::{CaseSelection, case_runs, quick_build};
 use crate::clustered::vectors;
 use crate::families::kinds::KINDS;
 use crate::families::places::{PLACES, open};
-use crate::whole::{quickly, taken};
 use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::{
     BuildOptions, Index, IndexError, OpenOptions, StoreAs, StoredVectors, StripeOptions, build, compact,
@@ -55,7 +55,7 @@ fn every_layout_gives_back_what_it_was_given_on_every_tier() {
     for (number, element) in [Element::F32, Element::U8].into_iter().enumerate() {
         let data = vectors(element, 800, DIM, 1);
         // Each kind with an element.
-        for (_, kind) in KINDS.into_iter().enumerate().filter(|(at, _)| taken(number + at, 2)) {
+        for (_, kind) in KINDS.into_iter().enumerate().filter(|(at, _)| case_runs(number + at, 2)) {
             let path = dir.path().join(format!("{}-{element}", kind.name));
             kind.build_with(&path, &data, &kind.options(Metric::L2));
             for place in &PLACES {
@@ -98,9 +98,9 @@ fn floats_come_back_as_they_are_stored() {
     let data = vectors(Element::F32, 800, DIM, 1);
     let given = floats(Element::F32, &rows(&data, &IDS));
     let forms = [(None, 1e-6), (Some(StoreAs::F16), 1e-3), (Some(StoreAs::I8), 2e-2)];
-    let mut number = 0..;
+    let mut cases = CaseSelection::one_in(7);
     for (metric, (store_as, off)) in Metric::ALL.into_iter().flat_map(|m| forms.map(|form| (m, form))) {
-        for kind in KINDS.into_iter().filter(|_| number.next().is_some_and(|number| taken(number, 7))) {
+        for kind in KINDS.into_iter().filter(|_| cases.next_runs()) {
             let what = format!("{metric} {store_as:?} {}", kind.name);
             let path = dir.path().join(&what);
             kind.build_with(&path, &data, &BuildOptions { store_as, ..kind.options(metric) });
@@ -179,7 +179,7 @@ fn what_was_inserted_comes_back_and_what_was_deleted_does_not() {
     let dir = tempfile::tempdir().unwrap();
     let (path, data) = (dir.path().join("index"), vectors(Element::U8, 900, DIM, 1));
     let first = VectorFile::from_rows(Element::U8, DIM, data.rows(0..800).unwrap().to_vec()).unwrap();
-    build(&first, &path, &quickly(LshOptions::default()), &Silent).unwrap();
+    build(&first, &path, &quick_build(LshOptions::default()), &Silent).unwrap();
     let index = open(&path, OpenOptions::default());
     for at in (800..900).step_by(20) {
         let some = data.rows(at..at + 20).unwrap().to_vec();

@@ -1,9 +1,9 @@
 //! Memory: what is allowed is kept to, and what is said to be enough is.
 
+use crate::cases::case_runs;
 use crate::clustered::vectors;
 use crate::families::kinds::{KINDS, recall};
 use crate::families::places::PLACES;
-use crate::whole::taken;
 use bathyal_index::{Index, IndexError, MemorySplit, OpenOptions, SearchOptions};
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
@@ -23,7 +23,7 @@ fn budgets_hold_on_every_tier() {
             (lists.code_bytes, lists.centroid_share, lists.replicas) = (Some(32), 0.3, Some(2));
         });
         kind.build_with(&path, &data, &options);
-        for (_, place) in PLACES.iter().enumerate().filter(|(at, _)| taken(number + 2 * at, 5)) {
+        for (_, place) in PLACES.iter().enumerate().filter(|(at, _)| case_runs(number + 2 * at, 5)) {
             let what = format!("{} on {}", kind.name, place.name);
             let budget = |bytes| move |options| OpenOptions { memory_bytes: Some(bytes), ..options };
             let least = match place.try_open_with(&path, budget(1)) {

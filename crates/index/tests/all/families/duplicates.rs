@@ -1,8 +1,8 @@
 //! Sets whose vectors repeat: answers at the recall asked, by distance, since equal vectors are as near as each other.
 
+use crate::cases::{CaseSelection, full_or_quick, quick_build};
 use crate::clustered::vectors;
 use crate::families::kinds::KINDS;
-use crate::whole::{of_whole, quickly, taken};
 use bathyal_index::families::partitioned::PartitionedOptions;
 use bathyal_index::{
     BuildOptions, Effort, Index, OpenOptions, SearchMode, SearchOptions, SearchResult, build, verify,
@@ -67,7 +67,7 @@ fn queries(data: &VectorFile, count: usize) -> [(&'static str, VectorFile); 2] {
 /// Answers of `k` distinct ids to all queries, at least as many of which are as near as the true ones as is asked for.
 fn check(index: &Index, data: &VectorFile, options: &SearchOptions, least: f64, what: &str) {
     // Of many neighbours few queries are enough.
-    let count = if options.k > 50 { of_whole(80, 16) } else { 80 };
+    let count = if options.k > 50 { full_or_quick(80, 16) } else { 80 };
     for (whose, queries) in queries(data, count) {
         let truth = exact_neighbors(data, &queries, index.metric(), options.k, None, &Silent).unwrap();
         let found = index.search(&queries, options, Control::default());
@@ -80,11 +80,11 @@ fn check(index: &Index, data: &VectorFile, options: &SearchOptions, least: f64, 
 
 #[test]
 fn repeated_vectors_are_found_by_every_family() {
-    let mut number = 0..;
+    let mut cases = CaseSelection::one_in(7);
     for metric in Metric::ALL {
         for (name, data) in sets(Element::F32) {
             let dir = tempfile::tempdir().unwrap();
-            for kind in KINDS.into_iter().filter(|_| number.next().is_some_and(|number| taken(number, 7))) {
+            for kind in KINDS.into_iter().filter(|_| cases.next_runs()) {
                 let what = format!("{name}, {metric} {}", kind.name);
                 let path = dir.path().join(kind.name);
                 kind.build(&path, &data, metric);
@@ -103,11 +103,11 @@ fn repeated_vectors_are_found_by_every_family() {
 
 #[test]
 fn partitions_of_repeated_vectors_keep_the_recall_that_is_asked_for() {
-    let mut number = 0..;
+    let mut cases = CaseSelection::one_in(5);
     for metric in Metric::ALL {
         for element in [Element::F32, Element::U8] {
             for (name, data) in sets(element) {
-                if !number.next().is_some_and(|number| taken(number, 5)) {
+                if !cases.next_runs() {
                     continue;
                 }
                 let dir = tempfile::tempdir().unwrap();
@@ -116,7 +116,7 @@ fn partitions_of_repeated_vectors_keep_the_recall_that_is_asked_for() {
                     let what = format!("{name}, {metric} {element}, partitions of {partition_vectors}");
                     let path = dir.path().join(partition_vectors.to_string());
                     let own = PartitionedOptions { partition_vectors, ..PartitionedOptions::default() };
-                    let options = BuildOptions { metric, ..quickly(own) };
+                    let options = BuildOptions { metric, ..quick_build(own) };
                     build(&data, &path, &options, &Silent).unwrap();
                     assert!(verify(&path, &Silent).unwrap().sound, "{what}");
                     let index = Index::open(&path, &OpenOptions::default()).unwrap();

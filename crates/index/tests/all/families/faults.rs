@@ -1,9 +1,9 @@
 //! No answer from bytes that did not arrive, are damaged or belong elsewhere.
 
+use crate::cases::CaseSelection;
 use crate::clustered::vectors;
 use crate::families::kinds::{KINDS, Kind};
 use crate::families::places::{open, simulated};
-use crate::whole::taken;
 use bathyal_index::{IndexError, OpenOptions, SearchMode};
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::backend::sim::{Fault, SimOptions, When};
@@ -15,7 +15,7 @@ const MOST_PAGES: u64 = 60;
 fn what_did_not_arrive_is_never_an_answer() {
     let dir = tempfile::tempdir().unwrap();
     let (data, query) = (vectors(Element::U8, 2000, 128, 1), vectors(Element::U8, 1, 128, 2));
-    let mut number = 0..;
+    let mut cases = CaseSelection::one_in(3);
     for kind in KINDS {
         let path = dir.path().join(kind.name);
         kind.build_with(&path, &data, &kind.options_with(Metric::L2, |lists| lists.replicas = Some(3)));
@@ -26,7 +26,7 @@ fn what_did_not_arrive_is_never_an_answer() {
         let pages = index.tier().len().div_ceil(4096);
         for fault in [Fault::Error(5), Fault::Short(100), Fault::Flip(12_345), Fault::Misdirect(7)] {
             let (mut failed, mut answered) = (0, 0);
-            if !number.next().is_some_and(|number| taken(number, 3)) {
+            if !cases.next_runs() {
                 continue;
             }
             for page in (0..pages).step_by(pages.div_ceil(MOST_PAGES) as usize) {

@@ -1,8 +1,8 @@
 //! Every family in every layout, and how it is built and searched.
 
+use crate::cases::quick_build;
 use crate::clustered::vectors;
 use crate::shared;
-use crate::whole::quickly;
 use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::families::partitioned::PartitionedOptions;
@@ -121,7 +121,7 @@ impl Kind {
     }
 
     pub fn options(self, metric: Metric) -> BuildOptions {
-        BuildOptions { metric, threads: 1, ..quickly(self.family()) }
+        BuildOptions { metric, threads: 1, ..quick_build(self.family()) }
     }
 
     /// The same with other options of lists, where there are lists.

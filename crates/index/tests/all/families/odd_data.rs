@@ -1,9 +1,9 @@
 //! Sets of one vector, of equal ones, of zeros, of many dimensions.
 
+use crate::cases::{case_runs, full_or_quick};
 use crate::clustered::vectors;
 use crate::families::kinds::{KINDS, Kind};
 use crate::families::places::some;
-use crate::whole::{of_whole, taken};
 use bathyal_index::{Effort, SearchOptions};
 use bathyal_kernels::quantize::CodeKind;
 use bathyal_kernels::{Element, Metric};
@@ -18,13 +18,13 @@ fn odd_data_returns_all_there_is() {
         ("few", vectors(Element::I8, 11, 3, 3)),
         ("equal", VectorFile::from_rows(Element::U8, 4, vec![9; 4 * 120]).unwrap()),
         ("zeros", VectorFile::from_rows(Element::F32, 4, vec![0; 16 * 100]).unwrap()),
-        ("wide", vectors(Element::F16, 60, of_whole(1500, 1024), 3)),
+        ("wide", vectors(Element::F16, 60, full_or_quick(1500, 1024), 3)),
     ];
     for (number, (name, data)) in sets.into_iter().enumerate() {
         let dir = tempfile::tempdir().unwrap();
         // What is wide takes seconds for each.
         let of = if data.dim() < 1000 { 2 } else { 4 };
-        let kinds = KINDS.into_iter().enumerate().filter(|(at, _)| taken(number + at, of));
+        let kinds = KINDS.into_iter().enumerate().filter(|(at, _)| case_runs(number + at, of));
         for (at, kind) in kinds {
             // Axes of so many dimensions take long to find.
             let code =

@@ -1,10 +1,11 @@
 //! Vectors of f32 that are stored as f16 or bytes.
 
+use crate::cases::{CaseSelection, case_runs, full_or_quick};
 use crate::clustered::vectors;
 use crate::families::answers::{Allowed, same_everywhere};
 use crate::families::kinds::{Family, KINDS};
 use crate::families::places::{open, some};
-use crate::whole::{of_whole, taken};
+use crate::files::write_manifest;
 use bathyal_index::format::manifest::{FORMAT_VERSION, Manifest, SMALLER_VERSION};
 use bathyal_index::{
     BuildOptions, Effort, GraphLayoutChoice, Index, IndexError, Loss, OpenOptions, RangeOptions, SearchMode,
@@ -15,7 +16,6 @@ use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::groundtruth::{exact_neighbors, recall};
 use bathyal_vectors::progress::Silent;
-use std::path::Path;
 
 const FORMS: [StoreAs; 2] = [StoreAs::F16, StoreAs::I8];
 
@@ -37,15 +37,12 @@ fn times(vectors: &VectorFile, factor: f32) -> VectorFile {
 #[test]
 fn every_metric_reaches_its_recall_in_every_layout_on_every_tier() {
     let (data, queries) = (vectors(Element::F32, 800, 24, 1), vectors(Element::F32, 40, 24, 2));
-    let mut number = 0..;
+    let mut cases = CaseSelection::one_in(5);
     for metric in Metric::ALL {
         let truth = exact_neighbors(&data, &queries, metric, 10, None, &Silent).unwrap();
         for store_as in FORMS {
             let dir = tempfile::tempdir().unwrap();
-            let taken = KINDS
-                .into_iter()
-                .enumerate()
-                .filter(|_| number.next().is_some_and(|number| taken(number, 5)));
+            let taken = KINDS.into_iter().enumerate().filter(|_| cases.next_runs());
             for (at, kind) in taken {
                 let what = format!("{metric} {store_as} {}", kind.name);
                 let path = dir.path().join(kind.name);
@@ -100,7 +97,7 @@ fn the_loss_is_that_of_exact_search() {
 
 #[test]
 fn a_form_takes_its_share_of_the_bytes() {
-    let data = vectors(Element::F32, of_whole(1500, 600), 384, 5);
+    let data = vectors(Element::F32, full_or_quick(1500, 600), 384, 5);
     let dir = tempfile::tempdir().unwrap();
     // Of graphs, links lie beside the vectors.
     for kind in
@@ -123,7 +120,7 @@ fn a_form_takes_its_share_of_the_bytes() {
 #[test]
 fn any_magnitude_that_f32_takes_is_stored() {
     let (data, queries) = (vectors(Element::F32, 400, 16, 6), vectors(Element::F32, 20, 16, 7));
-    let mut number = 0..;
+    let mut cases = CaseSelection::one_in(5);
     for (factor, metric) in [
         (1e13, Metric::L2),
         (1e-13, Metric::L2),
@@ -134,7 +131,7 @@ fn any_magnitude_that_f32_takes_is_stored() {
         let (data, queries) = (times(&data, factor), times(&queries, factor));
         let truth = exact_neighbors(&data, &queries, metric, 10, None, &Silent).unwrap();
         for (store_as, kind) in FORMS.into_iter().flat_map(|form| KINDS.map(|kind| (form, kind))) {
-            if !number.next().is_some_and(|number| taken(number, 5)) {
+            if !cases.next_runs() {
                 continue;
             }
             let dir = tempfile::tempdir().unwrap();
@@ -261,7 +258,7 @@ fn ranges_are_in_the_units_of_the_data() {
     let queries = times(&queries, 1e-3);
     for (number, metric) in [Metric::L2, Metric::Cosine].into_iter().enumerate() {
         let truth = exact_neighbors(&data, &queries, metric, 20, None, &Silent).unwrap();
-        for (_, kind) in KINDS.into_iter().enumerate().filter(|(at, _)| taken(number + at, 2)) {
+        for (_, kind) in KINDS.into_iter().enumerate().filter(|(at, _)| case_runs(number + at, 2)) {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("index");
             kind.build_with(
@@ -325,7 +322,7 @@ fn lies_about_the_form_are_damage() {
         for (what, lie) in lies() {
             let mut manifest = sound.clone();
             lie(&mut manifest);
-            write(&path, &manifest);
+            write_manifest(&path, &manifest);
             let opened = Index::open(&path, &OpenOptions::default());
             assert!(
                 matches!(opened, Err(IndexError::Damaged { .. })),
@@ -338,13 +335,9 @@ fn lies_about_the_form_are_damage() {
         // As the other form: the lengths do not fit.
         let mut manifest = sound.clone();
         manifest.stored.as_mut().unwrap().element = StoreAs::F16;
-        write(&path, &manifest);
+        write_manifest(&path, &manifest);
         assert!(!verify(&path, &Silent).unwrap().sound, "{}", kind.name);
-        write(&path, &sound);
+        write_manifest(&path, &sound);
         assert!(verify(&path, &Silent).unwrap().sound);
     }
-}
-
-fn write(path: &Path, manifest: &Manifest) {
-    std::fs::write(path.join("manifest.json"), manifest.to_bytes().unwrap()).unwrap();
 }

@@ -3,9 +3,9 @@
 //!
 //! Everything follows from one seed, printed when a round fails. `BATHYAL_SOAK_SECONDS` makes it longer.
 
+use crate::cases::full_or_quick;
 use crate::families::kinds::{KINDS, Kind, Shared};
 use crate::families::places::{open, wrapped};
-use crate::whole::of_whole;
 use bathyal_index::{Index, IndexError, OpenOptions, SearchMode, SearchOptions, SearchResult};
 use bathyal_tier::backend::sim::{FaultRates, Latency, SimOptions, SimTier, Watchdog};
 use bathyal_tier::{Control, Tier};
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// Rounds of each kind in a run that nobody made longer.
 fn rounds_of_a_kind() -> u64 {
-    of_whole(6, 3)
+    full_or_quick(6, 3)
 }
 
 /// Searches of a round.

@@ -1,8 +1,8 @@
 //! Every kind striped over disks: the same files, and the same answers at the same cost on every tier.
 
+use crate::cases::case_runs;
 use crate::families::kinds::{KINDS, Kind, Shared};
 use crate::families::places::{PLACES, Place, VARIANTS, open};
-use crate::whole::taken;
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::{
     BuildOptions, Index, IndexError, OpenOptions, SearchMode, StripeConversionOptions, StripeOptions,
@@ -69,7 +69,7 @@ fn striped_indexes_answer_as_whole_ones() {
 
         let pair = Pair { kind, shared, whole, striped };
         let places = PLACES.iter().chain(&VARIANTS).filter(|place| !place.in_parts).enumerate();
-        places.filter(|(at, _)| taken(number + at, 5)).for_each(|(_, place)| pair.same_on(place));
+        places.filter(|(at, _)| case_runs(number + at, 5)).for_each(|(_, place)| pair.same_on(place));
         let index = PLACES[0].open(&pair.striped);
         kind.search(&index, &shared.queries, SearchMode::Pipelined).unwrap();
         assert!(index.stats().parts.iter().all(|part| part.reads > 0 && part.p99_us > 0), "{}", kind.name);

@@ -3,9 +3,9 @@
 //! `cargo test -p bathyal-index --test stripes even -- --nocapture` prints a table like that of `docs/stripes.md`, which
 //! `examples/stripe_spread.rs` makes of any index.
 
+use crate::cases::quick_build;
 use crate::clustered::vectors;
 use crate::stripes::spread::measure;
-use crate::whole::quickly;
 use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::{
     ClusterOptions, Effort, GraphLayoutChoice, GraphOptions, PostingLayout, SearchOptions, SpannOptions,
@@ -25,11 +25,11 @@ fn the_load_is_even_under_the_searches_of_every_family() {
     let graph = |layout| GraphOptions { layout, max_degree: 20, search_list: 40, ..GraphOptions::default() };
     let lists = SpannOptions { layout: PostingLayout::Coupled, ..SpannOptions::default() };
     let kinds = [
-        ("padded", quickly(graph(GraphLayoutChoice::Padded))),
-        ("page_local", quickly(graph(GraphLayoutChoice::PageLocal))),
-        ("cluster", quickly(ClusterOptions::default())),
-        ("lists", quickly(lists)),
-        ("flat", quickly(FlatOptions::default())),
+        ("padded", quick_build(graph(GraphLayoutChoice::Padded))),
+        ("page_local", quick_build(graph(GraphLayoutChoice::PageLocal))),
+        ("cluster", quick_build(ClusterOptions::default())),
+        ("lists", quick_build(lists)),
+        ("flat", quick_build(FlatOptions::default())),
     ];
     println!("{:<10} {:>9} {:>9} {:>9} {:>16}", "index", "reads", "most/mean", "crossing", "p99 us");
     for (name, options) in kinds {

@@ -1,7 +1,7 @@
 //! Folders that stand for disks, and an index over some of them.
 
+use crate::cases::quick_build;
 use crate::clustered::vectors;
-use crate::whole::quickly;
 use bathyal_index::{
     BuildOptions, ClusterOptions, Effort, Index, IndexError, OpenOptions, SearchOptions, StripeOptions,
     build, verify_in,
@@ -47,7 +47,7 @@ impl Disks {
             threads: 1,
             overwrite: true,
             stripe: (!disks.is_empty()).then(|| self.stripe(disks)),
-            ..quickly(ClusterOptions { group_vectors: 20, ..ClusterOptions::default() })
+            ..quick_build(ClusterOptions { group_vectors: 20, ..ClusterOptions::default() })
         };
         build(&vectors(Element::U8, 600, 32, seed), &path, &options, &Silent).unwrap();
         path

@@ -1,8 +1,9 @@
 //! Lists of codes: what every index of them keeps to, beside the lists of vectors that it otherwise is.
 
+use super::{build_options, file_contents, recall};
+use crate::cases::{case_runs, full_or_quick};
 use crate::clustered::vectors;
-use crate::stops::Stops;
-use crate::whole::{of_whole, quickly, taken};
+use crate::progress::check_cancellation;
 use bathyal_index::families::spann::SpannEntry;
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::format::postings::{PostingLayout, Postings};
@@ -14,12 +15,10 @@ use bathyal_kernels::quantize::CodeKind;
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
-use bathyal_vectors::groundtruth::exact_neighbors;
 use bathyal_vectors::progress::Silent;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::atomic::AtomicUsize;
 
 fn lists() -> SpannOptions {
     SpannOptions {
@@ -31,12 +30,8 @@ fn lists() -> SpannOptions {
     }
 }
 
-fn of(metric: Metric, lists: SpannOptions) -> BuildOptions {
-    BuildOptions { metric, threads: 2, ..quickly(lists) }
-}
-
 fn options(metric: Metric) -> BuildOptions {
-    of(metric, lists())
+    build_options(metric, lists())
 }
 
 fn open(path: &Path, tier: TierChoice) -> Index {
@@ -45,13 +40,6 @@ fn open(path: &Path, tier: TierChoice) -> Index {
 
 fn search(index: &Index, queries: &VectorFile, options: &SearchOptions) -> SearchResult {
     index.search(queries, options, Control::default()).unwrap()
-}
-
-fn recall(found: &SearchResult, data: &VectorFile, queries: &VectorFile, metric: Metric) -> f64 {
-    let truth = exact_neighbors(data, queries, metric, found.k, None, &Silent).unwrap();
-    let rows = found.ids.chunks(found.k).enumerate();
-    let hits: usize = rows.map(|(q, row)| truth.ids(q).iter().filter(|id| row.contains(id)).count()).sum();
-    hits as f64 / found.ids.len() as f64
 }
 
 /// The lists of an index as its files have them, with the code of each of their vectors.
@@ -122,13 +110,13 @@ fn lists_hold_the_codes_of_what_they_would_hold_copies_of() {
     let dir = tempfile::tempdir().unwrap();
     for (at, metric) in [Metric::L2, Metric::InnerProduct, Metric::Cosine].into_iter().enumerate() {
         // Each element with a metric.
-        for (_, element) in (at..).zip(Element::ALL).filter(|(number, _)| taken(*number, 3)) {
+        for (_, element) in (at..).zip(Element::ALL).filter(|(number, _)| case_runs(*number, 3)) {
             let what = format!("{metric} {element}");
             let (data, queries) = (vectors(element, 3000, 24, 1), vectors(element, 50, 24, 2));
             let (path, plain) = (dir.path().join(&what), dir.path().join(format!("{what} copies")));
             build(&data, &path, &options(metric), &Silent).unwrap();
             let copies = SpannOptions { code_kind: None, ..lists() };
-            build(&data, &plain, &of(metric, copies), &Silent).unwrap();
+            build(&data, &plain, &build_options(metric, copies), &Silent).unwrap();
             let report = verify(&path, &Silent).unwrap();
             assert!(report.sound && report.vectors == 3000, "{what}: {report:?}");
 
@@ -170,7 +158,8 @@ fn candidates_and_lists_are_chosen_apart() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
     let (data, queries) = (vectors(Element::F32, 5000, 32, 1), vectors(Element::F32, 50, 32, 2));
-    build(&data, &path, &of(Metric::L2, SpannOptions { code_bytes: Some(8), ..lists() }), &Silent).unwrap();
+    build(&data, &path, &build_options(Metric::L2, SpannOptions { code_bytes: Some(8), ..lists() }), &Silent)
+        .unwrap();
     let index = open(&path, TierChoice::File);
     let of = |search_list, probes| {
         let effort = Effort::SearchList(search_list);
@@ -200,24 +189,15 @@ fn candidates_and_lists_are_chosen_apart() {
     assert!(index.warm(&SearchOptions::default(), Control::default()).unwrap().reads > 0);
 }
 
-/// The bytes of all files but those that hold seconds.
-fn files(path: &Path) -> BTreeMap<String, Vec<u8>> {
-    let files = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap());
-    files
-        .map(|entry| (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap()))
-        .filter(|(name, _)| name != "manifest.json")
-        .collect()
-}
-
 #[test]
 fn one_seed_gives_one_index_whatever_the_threads() {
     let dir = tempfile::tempdir().unwrap();
-    let data = vectors(Element::F16, of_whole(4000, 2000), 16, 3);
+    let data = vectors(Element::F16, full_or_quick(4000, 2000), 16, 3);
     let mut first = None;
     for threads in [1, 2, 5] {
         let path = dir.path().join(threads.to_string());
         build(&data, &path, &BuildOptions { threads, ..options(Metric::L2) }, &Silent).unwrap();
-        let found = files(&path);
+        let found = file_contents(&path);
         assert!(
             found.keys().all(|name| name.ends_with(".bin") && !name.contains("rows")),
             "{:?}",
@@ -235,9 +215,9 @@ fn one_seed_gives_one_index_whatever_the_threads() {
 fn any_budget_gives_an_index_as_good() {
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) =
-        (vectors(Element::U8, of_whole(60_000, 12_000), 96, 4), vectors(Element::U8, 50, 96, 5));
+        (vectors(Element::U8, full_or_quick(60_000, 12_000), 96, 4), vectors(Element::U8, 50, 96, 5));
     let free = SpannOptions { replicas: Some(3), code_bytes: Some(64), ..lists() };
-    let free = of(Metric::L2, free);
+    let free = build_options(Metric::L2, free);
     let tight = BuildOptions { memory_bytes: Some(1 << 20), ..free.clone() };
     let refused = build(&data, &dir.path().join("tight"), &tight, &Silent).unwrap_err();
     let IndexError::Memory { needed, .. } = refused else { panic!("{refused}") };
@@ -256,18 +236,7 @@ fn any_budget_gives_an_index_as_good() {
 
 #[test]
 fn a_build_stops_wherever_it_is_asked_to_and_leaves_nothing() {
-    let dir = tempfile::tempdir().unwrap();
-    let data = vectors(Element::U8, 2000, 16, 9);
-    let options = options(Metric::L2);
-    let counts = Stops { asked: AtomicUsize::new(0), at: usize::MAX };
-    build(&data, &dir.path().join("whole"), &options, &counts).unwrap();
-    let all = counts.asked.into_inner();
-    for part in 0..15 {
-        let stops = Stops { asked: AtomicUsize::new(0), at: all * part / 16 };
-        let error = build(&data, &dir.path().join("cut"), &options, &stops).unwrap_err();
-        assert!(matches!(error, IndexError::Cancelled), "{error}");
-    }
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "only the whole one is there");
+    check_cancellation(&vectors(Element::U8, 2000, 16, 9), &options(Metric::L2), 15);
 }
 
 #[test]
@@ -282,7 +251,7 @@ fn what_lists_cannot_hold_is_refused_with_what_would_do() {
         (SpannOptions { code_bytes: Some(4), ..base }, "too small"),
     ];
     for (lists, expected) in cases {
-        let options = of(Metric::L2, lists);
+        let options = build_options(Metric::L2, lists);
         let error = build(&data, &dir.path().join("refused"), &options, &Silent).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
