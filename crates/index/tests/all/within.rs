@@ -223,9 +223,7 @@ fn so_it_is_under_every_metric_and_in_memory() {
     {
         let data = Data::new(element, metric, 3000);
         let dir = tempfile::tempdir().unwrap();
-        for (name, family) in
-            kinds().into_iter().filter(|_| cases.next_runs())
-        {
+        for (name, family) in kinds().into_iter().filter(|_| cases.next_runs()) {
             let path = dir.path().join(name);
             data.build(&path, family);
             all.extend(missed(&data, name, &open(&path, TierChoice::Dram), &[0.95]));

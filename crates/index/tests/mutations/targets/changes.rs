@@ -1,4 +1,4 @@
-//! The readers of what was changed after a build.
+//! The readers of changes after a build: the log, and the ids of vectors.
 
 use bathyal_index::format::changes::{Change, ChangeLog};
 use bathyal_index::format::identity::Identity;
@@ -11,7 +11,7 @@ fn log() -> ChangeLog {
     ChangeLog::new(Identity::of("an index"), ROW_BYTES)
 }
 
-/// An insert, a delete, and an insert again.
+/// Returns a log of an insert, a delete, and another insert.
 pub fn logs() -> Vec<Vec<u8>> {
     let (rows, ids) = ([7; 60 * ROW_BYTES], [[3, 0, 0, 0], [9, 1, 0, 0]]);
     let mut bytes = log().head();
