@@ -1,4 +1,5 @@
-//! What a query allocates once memory is warm, counted at the allocator. Alone in its program, since it counts every call.
+//! What a query allocates once memory is warm, counted at the allocator. Alone in its program, since it
+//! counts every call.
 
 #[path = "all/clustered/mod.rs"]
 mod clustered;
@@ -35,10 +36,11 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The future of a search is boxed, since families have different ones; nothing else is allocated for a query of a batch.
+/// The future of a search is boxed, since families have different ones; nothing else is allocated for a query
+/// of a batch.
 const OF_A_BATCH: f64 = 1.0;
-/// The job, the answers and their arrays, and the search for the effort of a recall, of which posting lists take most: all
-/// by the thread that asks, and given back there.
+/// The job, the answers and their arrays, and the search for the effort of a recall, of which posting lists
+/// take most: all by the thread that asks, and given back there.
 const OF_A_LONE_QUERY: f64 = 50.0;
 
 const DIM: usize = 32;
@@ -50,7 +52,7 @@ fn allocations_of(work: impl FnOnce()) -> f64 {
 }
 
 #[test]
-fn a_query_allocates_next_to_nothing() {
+fn a_query_makes_few_allocations() {
     let dir = tempfile::tempdir().unwrap();
     let base = vectors(Element::U8, 3000, DIM, 1);
     let (few, many) = (vectors(Element::U8, 500, DIM, 2), vectors(Element::U8, 2500, DIM, 2));

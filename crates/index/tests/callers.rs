@@ -1,4 +1,5 @@
-//! Many callers at once: they share threads, none waits behind another's batch, and all end whatever becomes of the index.
+//! Many callers at once: they share threads, none waits behind another's batch, and all end whatever becomes
+//! of the index.
 
 #[path = "all/clustered/mod.rs"]
 mod clustered;
@@ -84,8 +85,8 @@ fn lone_callers_wait_for_the_device_together() {
                     ended.fetch_add(1, Ordering::Relaxed);
                 });
             }
-            // Every caller has a read in flight, and none has been answered: with a thread for each of a few callers, the
-            // others would wait for their turn here for ever.
+            // Every caller has a read in flight, and none has been answered: with a thread for each of a few
+            // callers, the others would wait for their turn here for ever.
             while device.stats().stuck < CALLERS as u64 {
                 std::thread::yield_now();
             }
@@ -119,7 +120,7 @@ fn join<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
 }
 
 #[test]
-fn awaited_searches_answer_as_others_do() {
+fn awaited_searches_get_the_same_answers() {
     for tier in [TierChoice::File, TierChoice::Dram] {
         for family in FAMILIES {
             let dir = tempfile::tempdir().unwrap();
@@ -144,7 +145,7 @@ fn awaited_searches_answer_as_others_do() {
 }
 
 #[test]
-fn what_is_given_up_or_late_makes_room() {
+fn dropped_and_late_searches_release_their_slots() {
     let dir = tempfile::tempdir().unwrap();
     let (index, device) = stuck(&built(dir.path(), "cluster"));
     let queries = queries(200);
@@ -253,7 +254,7 @@ fn a_hundred_open_indexes_share_the_threads() {
 }
 
 #[test]
-fn an_index_may_be_closed_while_it_is_asked() {
+fn an_index_can_be_closed_during_searches() {
     let dir = tempfile::tempdir().unwrap();
     let (index, device) = stuck(&built(dir.path(), "spann"));
     let queries = queries(20);
@@ -284,7 +285,8 @@ fn child(index: &Index, path: &Path, query: &VectorFile, batch: &VectorFile) -> 
     }
 }
 
-/// What a child made by fork says that changes an index which its parent may be changing: 0 for all as it should be.
+/// What a child made by fork says that changes an index which its parent may be changing: 0 for all as it
+/// should be.
 #[cfg(target_os = "linux")]
 fn changing_child(index: &Index, path: &Path, rows: &VectorFile) -> i32 {
     if !matches!(index.insert(rows), Err(IndexError::Forked { .. }))
@@ -302,7 +304,7 @@ fn changing_child(index: &Index, path: &Path, rows: &VectorFile) -> i32 {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_child_made_by_fork_does_not_change_an_index_of_its_parent() {
+fn a_forked_child_cannot_change_the_index_of_its_parent() {
     let dir = tempfile::tempdir().unwrap();
     let path = built(dir.path(), "lsh");
     let index = Index::open(&path, &OpenOptions::default()).unwrap();
@@ -333,7 +335,7 @@ fn in_child(told: impl FnOnce() -> i32) {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_child_made_by_fork_is_told_to_open_the_index_again() {
+fn a_forked_child_has_to_open_the_index_again() {
     let dir = tempfile::tempdir().unwrap();
     let path = built(dir.path(), "cluster");
     for tier in [TierChoice::File, TierChoice::Dram] {

@@ -1,5 +1,5 @@
-//! Indexes over several memory nodes: the same answers at the same cost as from a folder, whoever built or copied them; and
-//! what is said where a node is not what it was.
+//! Indexes over several memory nodes: the same answers at the same cost as from a folder, whoever built or
+//! copied them; and what is said where a node is not what it was.
 
 #[path = "all/clustered/mod.rs"]
 mod clustered;
@@ -109,7 +109,7 @@ fn files(manifest: Manifest) -> Vec<(String, u64, u32)> {
 }
 
 #[test]
-fn what_lies_over_nodes_is_what_lies_in_a_folder() {
+fn an_index_on_several_nodes_equals_one_in_a_folder() {
     let data = data();
     let alone = Nodes::new(&[64 << 20]);
     for count in [2, 3] {
@@ -119,7 +119,8 @@ fn what_lies_over_nodes_is_what_lies_in_a_folder() {
             let here = nodes.path(name);
             build(&data, &here, &BuildOptions { threads: 1, ..BuildOptions::of(family.clone()) }, &Silent)
                 .unwrap();
-            // Of the vectors of a cluster what comes with them is left where it is, as in this machine's memory.
+            // Of the vectors of a cluster what comes with them is left where it is, as in this machine's
+            // memory.
             let tier = if name == "cluster" { TierChoice::Dram } else { TierChoice::File };
             let own = OpenOptions { tier, ..OpenOptions::default() };
             let expected = search(&Index::open(&here, &own).unwrap()).unwrap();
@@ -170,7 +171,7 @@ fn what_lies_over_nodes_is_what_lies_in_a_folder() {
 }
 
 #[test]
-fn parts_on_nodes_are_those_on_disks() {
+fn parts_on_nodes_equal_those_on_disks() {
     let nodes = Nodes::new(&[64 << 20, 64 << 20]);
     let (here, disks) = (nodes.path("here"), ["a", "b"].map(|name| nodes.path(name)));
     disks.iter().for_each(|disk| std::fs::create_dir(disk).unwrap());
@@ -192,7 +193,7 @@ fn parts_on_nodes_are_those_on_disks() {
 }
 
 #[test]
-fn an_index_that_no_node_could_hold_lies_over_three() {
+fn an_index_larger_than_a_node_fits_on_three() {
     // The vectors alone are 5.4 MB; a file of some megabytes takes whole pages of 2 MiB.
     let large = vectors(Element::F32, 14_000, DIM, 1);
     let three = Nodes::new(&[5 << 20; 3]);
@@ -209,7 +210,7 @@ fn an_index_that_no_node_could_hold_lies_over_three() {
 }
 
 #[test]
-fn vectors_are_read_alone_as_memory_allows_and_never_taken_for_others() {
+fn single_vectors_are_read_if_memory_allows_and_are_checked() {
     let nodes = Nodes::new(&[64 << 20]);
     nodes.build("index", &data(), ClusterOptions::default()).unwrap();
     let open = |options: OpenOptions| {
@@ -256,7 +257,7 @@ fn vectors_are_read_alone_as_memory_allows_and_never_taken_for_others() {
 }
 
 #[test]
-fn a_node_that_ends_under_a_search_is_named() {
+fn a_node_that_ends_during_a_search_is_named() {
     let mut nodes = Nodes::new(&[64 << 20, 64 << 20]);
     nodes.build("index", &data(), ClusterOptions::default()).unwrap();
     let index = nodes.open("index").unwrap();
@@ -275,7 +276,7 @@ fn a_node_that_ends_under_a_search_is_named() {
 }
 
 #[test]
-fn what_nodes_cannot_do_is_refused_with_what_to_do() {
+fn options_that_nodes_do_not_support_are_refused_with_advice() {
     let nodes = Nodes::new(&[64 << 20, 64 << 20]);
     let address = nodes.address("index");
     let folders = [nodes.path("a"), nodes.path("b")];
@@ -297,7 +298,7 @@ fn what_nodes_cannot_do_is_refused_with_what_to_do() {
 }
 
 #[test]
-fn partitions_with_room_for_more_are_searched_over_nodes_and_take_nothing_there() {
+fn partitions_on_several_nodes_are_searched_and_refuse_inserts() {
     let (nodes, alone) = (Nodes::new(&[64 << 20, 64 << 20]), Nodes::new(&[64 << 20]));
     let family =
         || PartitionedOptions { partition_vectors: 300, growth: 0.2, ..PartitionedOptions::default() };

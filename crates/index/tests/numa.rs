@@ -1,5 +1,5 @@
-//! Machines of several NUMA nodes, as far as one of a single node can play them: a folder describes two nodes, each with one
-//! of this machine's processors.
+//! Machines of several NUMA nodes, as far as one of a single node can play them: a folder describes two
+//! nodes, each with one of this machine's processors.
 #![cfg(target_os = "linux")]
 
 #[path = "all/clustered/mod.rs"]
@@ -58,7 +58,7 @@ fn processors_of_search_threads() -> Vec<String> {
 }
 
 #[test]
-fn threads_and_copies_are_spread_over_nodes_and_answers_stay() {
+fn threads_and_copies_are_spread_over_nodes_without_changing_answers() {
     let (dir, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let Some(nodes) = nodes(root.path(), &[0, 1]) else { return };
     let (allowed, queries) = (allowed_processors().unwrap(), vectors(Element::U8, 100, DIM, 2));
@@ -120,7 +120,7 @@ fn threads_and_copies_are_spread_over_nodes_and_answers_stay() {
 }
 
 #[test]
-fn what_is_named_and_cannot_be_done_is_an_error() {
+fn an_impossible_numa_policy_is_an_error() {
     let (dir, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let Some(far) = nodes(root.path(), &[1000, 1001]) else { return };
     let path = built(dir.path(), "flat");

@@ -1,5 +1,6 @@
-//! Builds with a graphics card: the index that is built without one, byte for byte; and what is said where a card has nothing to do. The card
-//! is emulated: its kernels are those of a real one.
+//! Builds with a graphics card: they make the same index as builds without one, byte for byte,
+//! but for graphs. A build that a card cannot help is refused. The card is emulated and runs the kernels of a
+//! real one.
 
 use crate::cases::{case_runs, full_or_quick, quick_build};
 use crate::clustered::vectors;
@@ -25,8 +26,10 @@ fn card(options: EmulatedOptions) -> Arc<EmulatedCard> {
     Arc::new(EmulatedCard::new(options))
 }
 
-/// Builds with and without a card, with a real one too, where `BATHYAL_CARD` has its number (`make check-gpu`). The launches that it took.
-fn same(data: &VectorFile, options: &BuildOptions, memory_bytes: u64, what: &str) -> u64 {
+/// Checks that builds with and without a card make the same files. Includes the real card of the
+/// number `BATHYAL_CARD`, if that is set (`make check-gpu`). Returns the number of launches of the emulated
+/// card.
+fn check_same_files(data: &VectorFile, options: &BuildOptions, memory_bytes: u64, what: &str) -> u64 {
     let dir = tempfile::tempdir().unwrap();
     let emulated = card(EmulatedOptions { memory_bytes, ..EmulatedOptions::default() });
     let mut cards = vec![None, Some(emulated.clone() as Arc<dyn Card>)];
@@ -62,32 +65,37 @@ fn families() -> Vec<FamilyOptions> {
 }
 
 #[test]
-fn every_family_but_graphs_is_the_same_with_a_card() {
+fn a_card_does_not_change_the_index_of_any_family_but_graphs() {
     let mut launches = BTreeMap::new();
     for family in families() {
         let name = family.family();
         let options = BuildOptions { threads: 1, ..quick_build(family) };
-        launches.insert(name, same(&vectors(Element::F32, 1200, 24, 1), &options, PLENTY, name));
+        launches.insert(name, check_same_files(&vectors(Element::F32, 1200, 24, 1), &options, PLENTY, name));
     }
-    // All look for true neighbours on the card, some for groups as well.
+    // All families compute true neighbours on the card. These two also assign vectors to groups there.
     assert!(launches["cluster"] > launches["flat"] && launches["spann"] > launches["flat"], "{launches:?}");
 }
 
 #[test]
-fn every_metric_and_element_is_the_same_with_a_card() {
+fn a_card_does_not_change_the_index_of_any_metric_and_element() {
     for (at, metric) in Metric::ALL.into_iter().enumerate() {
         // Each element with a metric.
         for (_, element) in (at..).zip(Element::ALL).filter(|(number, _)| case_runs(*number, 3)) {
             let family = ClusterOptions { group_vectors: 40, ..ClusterOptions::default() };
             let options = BuildOptions { metric, threads: 2, ..quick_build(family) };
-            same(&vectors(element, 1500, 33, 1), &options, PLENTY, &format!("{metric} {element}"));
+            check_same_files(
+                &vectors(element, 1500, 33, 1),
+                &options,
+                PLENTY,
+                &format!("{metric} {element}"),
+            );
         }
     }
 }
 
 #[test]
-fn a_card_of_little_memory_does_the_same() {
-    // Too little for all points, so that those of some groups at a time are copied.
+fn a_card_of_little_memory_does_not_change_the_index() {
+    // The card cannot hold all points, so that the build copies those of some groups at a time.
     let data = vectors(Element::U8, 1500, 33, 1);
     let families: [FamilyOptions; 2] = [
         ClusterOptions { group_vectors: 40, ..ClusterOptions::default() }.into(),
@@ -95,18 +103,18 @@ fn a_card_of_little_memory_does_the_same() {
     ];
     for family in families {
         let (name, family) = (family.family(), quick_build(family));
-        same(&data, &BuildOptions { threads: 2, ..family }, 120_000, name);
+        check_same_files(&data, &BuildOptions { threads: 2, ..family }, 120_000, name);
     }
 }
 
 #[test]
-fn what_is_lost_by_smaller_vectors_is_measured_on_a_card_too() {
+fn the_loss_of_a_stored_form_is_measured_on_a_card_as_well() {
     let family = FlatOptions::default();
     let options = BuildOptions { store_as: Some(StoreAs::I8), threads: 1, ..quick_build(family) };
-    same(&vectors(Element::F32, 900, 24, 1), &options, PLENTY, "stored as i8");
+    check_same_files(&vectors(Element::F32, 900, 24, 1), &options, PLENTY, "stored as i8");
 }
 
-/// Builds a graph with `card` or without, and tells the recall of its answers with lists of several lengths.
+/// Builds a graph with or without a card. Returns its recall at three candidate lists, and its files.
 fn recalls(
     (data, queries): (&VectorFile, &VectorFile),
     options: &BuildOptions,
@@ -127,7 +135,7 @@ fn recalls(
 }
 
 #[test]
-fn a_graph_answers_as_well_with_a_card() {
+fn a_graph_that_is_built_with_a_card_reaches_the_same_recall() {
     let glove = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/glove-words/vectors.f16bin");
     let glove = VectorFile::open(glove).unwrap();
     let words = |rows| {
@@ -170,7 +178,7 @@ fn refused(family: FamilyOptions, options: EmulatedOptions) -> IndexError {
 }
 
 #[test]
-fn what_a_card_does_not_do_is_said() {
+fn builds_that_a_card_cannot_help_are_refused_with_a_reason() {
     let error = refused(FlatOptions::default().into(), EmulatedOptions::default()).to_string();
     assert!(error.contains("nothing to do") && error.contains("--device"), "{error}");
     for options in [
@@ -183,7 +191,7 @@ fn what_a_card_does_not_do_is_said() {
 }
 
 #[test]
-fn what_is_kept_for_a_card_counts() {
+fn the_memory_for_a_card_counts_towards_the_budget_of_a_build() {
     let (data, dir) = (vectors(Element::F32, 1200, 24, 1), tempfile::tempdir().unwrap());
     let options = BuildOptions { threads: 1, ..quick_build(ClusterOptions::default()) };
     let with_card = |options: &BuildOptions| {

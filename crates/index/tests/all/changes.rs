@@ -1,4 +1,5 @@
-//! Indexes that change after their build: what was inserted is found and what was deleted is not, whatever happens meanwhile.
+//! Indexes that change after their build: inserted vectors are found and deleted ones are not, also after
+//! faults.
 
 use crate::cases::{all_cases_run, case_runs, quick_build};
 use bathyal_index::families::lsh::LshOptions;
@@ -25,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 const DIM: usize = 6;
-/// More than there are of anything here.
+/// More candidates and blocks than any index of these tests has.
 const ALL: u32 = 2000;
 
 fn rows(element: Element, count: usize, random: &mut StdRng) -> Vec<Vec<u8>> {
@@ -62,7 +63,7 @@ fn exact_distance(metric: Metric, a: &[f32], b: &[f32]) -> f32 {
     distance as f32
 }
 
-/// What an index should hold.
+/// Vectors that an index should contain.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Model {
     vectors: BTreeMap<u32, Vec<u8>>,
@@ -90,7 +91,7 @@ fn options(k: usize) -> SearchOptions {
     }
 }
 
-/// Compares what an index answers, where it looks at everything, with the exact neighbours.
+/// Compares searches that read everything with exact search of the model.
 fn check(index: &Index, model: &Model, queries: &VectorFile, what: &str) {
     let (element, metric) = (index.element(), index.metric());
     assert_eq!((index.len(), index.next_id()), (model.vectors.len(), model.next), "{what}");
@@ -104,7 +105,7 @@ fn check(index: &Index, model: &Model, queries: &VectorFile, what: &str) {
             let mut exact: Vec<f32> = model.vectors.values().map(distance).collect();
             exact.sort_by(f32::total_cmp);
             let answers = query * found.k..(query + 1) * found.k;
-            // Within what a smaller form of the vectors loses.
+            // The rounding of the stored vectors.
             let tolerance = match (index.manifest().stored, element) {
                 (Some(_), _) => 0.03,
                 (None, Element::F16) => 1e-3,
@@ -123,13 +124,13 @@ fn check(index: &Index, model: &Model, queries: &VectorFile, what: &str) {
             let mut ids = found.ids[answers].to_vec();
             ids.sort_unstable();
             ids.dedup();
-            assert_eq!(ids.len(), found.k, "{what}: none is there twice");
+            assert_eq!(ids.len(), found.k, "{what}: an id is there twice");
         }
     }
 }
 
 #[test]
-fn what_is_inserted_is_found_and_what_is_deleted_is_not() {
+fn inserted_vectors_are_found_and_deleted_ones_are_not() {
     let dir = tempfile::tempdir().unwrap();
     let forms =
         [Element::F32, Element::F16, Element::Bf16, Element::U8, Element::I8].map(|element| (element, None));
@@ -159,16 +160,16 @@ fn what_is_inserted_is_found_and_what_is_deleted_is_not() {
                     model.insert(&new);
                     check(&index, &model, &queries, &what);
                 }
-                // Of those that were built, of those that were inserted, and the nearest of all.
+                // Vectors of the build, inserted ones, and the nearest one.
                 let nearest = index.search(&queries, &options(1), Control::default()).unwrap().ids[0];
                 let gone: Vec<u32> = [nearest, 3, 4, 5, model.next - 1, model.next - 9].into();
-                let there = gone.iter().filter(|id| model.vectors.contains_key(id)).count();
-                assert_eq!(index.delete(&gone).unwrap(), there as u64, "{what}");
-                assert_eq!(index.delete(&gone).unwrap(), 0, "{what}: they are gone");
+                let present = gone.iter().filter(|id| model.vectors.contains_key(id)).count();
+                assert_eq!(index.delete(&gone).unwrap(), present as u64, "{what}");
+                assert_eq!(index.delete(&gone).unwrap(), 0, "{what}: they are deleted already");
                 model.delete(&gone);
                 check(&index, &model, &queries, &what);
                 let changed = index.changed();
-                assert_eq!((changed.inserted, changed.deleted), (48, there as u64), "{what}");
+                assert_eq!((changed.inserted, changed.deleted), (48, present as u64), "{what}");
                 drop(index);
                 for tier in [TierChoice::File, TierChoice::Dram] {
                     check(&open(tier), &model, &queries, &format!("{what}: opened again"));
@@ -179,10 +180,11 @@ fn what_is_inserted_is_found_and_what_is_deleted_is_not() {
                     "{what}: {}",
                     verified.vectors
                 );
-                let told = inspect(&path, &Silent).unwrap();
+                let report = inspect(&path, &Silent).unwrap();
                 let manifest = std::fs::metadata(path.join(MANIFEST_NAME)).unwrap().len();
-                assert_eq!(told.index_bytes, told.manifest.index_bytes() + manifest + changed.log_bytes);
-                assert_eq!(told.changed.map(|told| (told.inserted, told.deleted)), Some((48, there as u64)));
+                assert_eq!(report.index_bytes, report.manifest.index_bytes() + manifest + changed.log_bytes);
+                let counts = report.changed.map(|changed| (changed.inserted, changed.deleted));
+                assert_eq!(counts, Some((48, present as u64)));
                 let done = compact(&path, &CompactOptions::default(), &Silent).unwrap();
                 assert_eq!(
                     (done.changed.inserted, done.build.map(|built| built.vectors)),
@@ -200,7 +202,7 @@ fn what_is_inserted_is_found_and_what_is_deleted_is_not() {
     }
 }
 
-/// A small index and its vectors.
+/// Builds a small index. Returns its path, its vectors, and the random state.
 fn small(dir: &Path, seed: u64) -> (std::path::PathBuf, Model, StdRng) {
     let mut random = StdRng::seed_from_u64(seed);
     let (path, built) = (dir.join(seed.to_string()), rows(Element::F32, 100, &mut random));
@@ -213,7 +215,7 @@ fn small(dir: &Path, seed: u64) -> (std::path::PathBuf, Model, StdRng) {
 }
 
 #[test]
-fn one_changes_an_index_and_others_see_it_when_they_look() {
+fn one_writer_changes_an_index_and_readers_see_it_after_a_refresh() {
     let dir = tempfile::tempdir().unwrap();
     let (path, mut model, mut random) = small(dir.path(), 1);
     let queries = file(Element::F32, &rows(Element::F32, 3, &mut random));
@@ -224,7 +226,7 @@ fn one_changes_an_index_and_others_see_it_when_they_look() {
     writer.delete(&[7]).unwrap();
     model.insert(&new);
     model.delete(&[7]);
-    check(&reader, &before, &queries, "not looked yet");
+    check(&reader, &before, &queries, "before the refresh");
     for refused in [
         reader.insert(&file(Element::F32, &new)).unwrap_err(),
         reader.delete(&[1]).unwrap_err(),
@@ -233,21 +235,21 @@ fn one_changes_an_index_and_others_see_it_when_they_look() {
         assert!(matches!(refused, IndexError::Store(StoreError::Busy { .. })), "{refused}");
     }
     assert!(reader.refresh().unwrap() && !reader.refresh().unwrap() && !writer.refresh().unwrap());
-    check(&reader, &model, &queries, "looked");
+    check(&reader, &model, &queries, "after the refresh");
     drop(writer);
-    // What it has not looked at counts, too.
+    // Changes that the reader has not seen count as well.
     let other = Index::open(&path, &OpenOptions::default()).unwrap();
     other.delete(&[8]).unwrap();
     drop(other);
     assert_eq!(reader.insert(&file(Element::F32, &new)).unwrap(), 105..110);
     model.delete(&[8]);
     model.insert(&new);
-    check(&reader, &model, &queries, "it changes it now");
+    check(&reader, &model, &queries, "the reader writes now");
     drop(reader);
 
     let late = Index::open(&path, &OpenOptions::default()).unwrap();
     compact(&path, &CompactOptions::default(), &Silent).unwrap();
-    check(&late, &model, &queries, "searches go on in what was compacted");
+    check(&late, &model, &queries, "searches continue in the replaced index");
     for refused in [late.refresh().unwrap_err(), late.delete(&[9]).unwrap_err()] {
         assert!(matches!(refused, IndexError::Store(StoreError::Replaced { .. })), "{refused}");
     }
@@ -257,12 +259,13 @@ fn one_changes_an_index_and_others_see_it_when_they_look() {
 }
 
 #[test]
-fn searches_go_on_while_it_changes() {
+fn searches_run_while_the_index_changes() {
     let dir = tempfile::tempdir().unwrap();
     let (path, _, mut random) = small(dir.path(), 2);
     let queries = file(Element::F32, &rows(Element::F32, 8, &mut random));
     let index = Index::open(&path, &OpenOptions::default()).unwrap();
-    // Ids below are deleted, those from the other on are not there yet: both are told before it is so.
+    // Ids below `gone` are deleted. It is stored after the deletion, and ids from `next_id` on do not exist
+    // yet.
     let (gone, stop) = (AtomicU32::new(0), AtomicBool::new(false));
     let searched = std::thread::scope(|scope| {
         let searchers = [0; 2].map(|_| {
@@ -293,7 +296,7 @@ fn searches_go_on_while_it_changes() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_nothing_is_lost() {
+fn changes_that_do_not_fit_are_refused_and_nothing_is_lost() {
     let dir = tempfile::tempdir().unwrap();
     let (path, model, mut random) = small(dir.path(), 3);
     let index = Index::open(&path, &OpenOptions::default()).unwrap();
@@ -321,7 +324,7 @@ fn what_does_not_fit_is_refused_and_nothing_is_lost() {
     check(&index, &model, &queries, "nothing was changed");
     assert_eq!(index.changed().log_bytes, 0, "and nothing written");
 
-    // All of it may be deleted, and something be inserted again.
+    // All vectors may be deleted, and others inserted afterwards.
     assert_eq!(index.delete(&(0..100).collect::<Vec<_>>()).unwrap(), 100);
     assert!(index.is_empty());
     let none = index.search(&queries, &options(5), Control::default()).unwrap();
@@ -339,7 +342,7 @@ fn what_does_not_fit_is_refused_and_nothing_is_lost() {
     assert_eq!(explained.ids, [100, 101]);
     index.warm(&options(1), Control::default()).unwrap();
 
-    // Of several indexes the ids do not run into each other.
+    // Ids of several indexes do not overlap.
     let (other, ..) = small(dir.path(), 4);
     let other = Index::open(&other, &OpenOptions::default()).unwrap();
     let both = search_many(&[&index, &other], &queries, &options(1), Control::default()).unwrap();
@@ -356,7 +359,7 @@ fn what_does_not_fit_is_refused_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_budget_of_memory_holds() {
+fn changes_keep_to_the_memory_budget() {
     let dir = tempfile::tempdir().unwrap();
     let (path, _, mut random) = small(dir.path(), 5);
     let new = file(Element::F32, &rows(Element::F32, 20_000, &mut random));
@@ -379,7 +382,7 @@ fn a_budget_of_memory_holds() {
 }
 
 #[test]
-fn the_tightest_budget_has_room_for_deleting_everything() {
+fn the_smallest_budget_is_enough_to_delete_all_vectors() {
     let dir = tempfile::tempdir().unwrap();
     let (path, _, _) = small(dir.path(), 6);
     let open = |memory_bytes| {
@@ -393,8 +396,8 @@ fn the_tightest_budget_has_room_for_deleting_everything() {
     assert!(taken > 0 && taken <= reserved, "{taken} of {reserved}");
     drop(index);
     // The log is in memory while an index is opened.
-    let told = inspect(&path, &Silent).unwrap().changed.unwrap();
-    assert!(open(needed + told.log_bytes).unwrap().is_empty());
+    let changed = inspect(&path, &Silent).unwrap().changed.unwrap();
+    assert!(open(needed + changed.log_bytes).unwrap().is_empty());
 }
 
 #[test]
@@ -427,7 +430,7 @@ fn a_log_that_is_damaged_or_of_another_index_is_refused() {
     }
     std::fs::copy(other.join("changes.log"), &log).unwrap();
     assert!(open().unwrap_err().to_string().contains("not that of this index"));
-    // Half of a record, whose writer was killed.
+    // A record that a killed writer has not finished.
     std::fs::write(&log, &good[..good.len() - 100]).unwrap();
     assert_eq!((open().unwrap(), inspect(&path, &Silent).unwrap().unfinished_change_bytes), (104, 412));
     let index = Index::open(&path, &OpenOptions::default()).unwrap();
@@ -439,7 +442,7 @@ fn a_log_that_is_damaged_or_of_another_index_is_refused() {
     assert!(open().is_err());
 }
 
-/// What is done to an index, one after the other.
+/// Number of changes that [`step`] makes, one after the other.
 const STEPS: usize = 6;
 
 fn step(store: &LocalStore, number: usize, model: &mut Model) -> Result<(), IndexError> {
@@ -449,7 +452,7 @@ fn step(store: &LocalStore, number: usize, model: &mut Model) -> Result<(), Inde
         0 | 2 | 4 => {
             let new = rows(Element::F32, 3 + 20 * number, &mut random);
             let index = opened();
-            // It was made before.
+            // The model changes first, because an insert that fails may still be complete.
             model.insert(&new);
             index?.insert(&file(Element::F32, &new)).map(|_| ())
         }
@@ -469,6 +472,7 @@ fn step(store: &LocalStore, number: usize, model: &mut Model) -> Result<(), Inde
     }
 }
 
+/// Returns the ids in the index of a store, without their vectors.
 fn content(store: &LocalStore) -> Model {
     let found = store.open("index").unwrap();
     let index = Index::open_in(found.as_ref(), &OpenOptions::default(), &Silent).unwrap();
@@ -479,37 +483,39 @@ fn content(store: &LocalStore) -> Model {
     Model { vectors: found.ids.iter().map(|id| (*id, Vec::new())).collect(), next: index.next_id() }
 }
 
+/// Returns the model without its vectors.
 fn ids_of(model: &Model) -> Model {
     Model { vectors: model.vectors.keys().map(|id| (*id, Vec::new())).collect(), next: model.next }
 }
 
-/// The store on a disk that fails where a test says so.
-fn store_on(platter: &SimulatedDisk) -> (LocalStore, Faults) {
-    let faults = Faults::new(Arc::new(platter.clone()));
+/// Returns a store on a disk, and the faults that tests inject into it.
+fn store_on(disk: &SimulatedDisk) -> (LocalStore, Faults) {
+    let faults = Faults::new(Arc::new(disk.clone()));
     (LocalStore::on_disk(Arc::new(faults.clone()), "/folder", MANIFEST_NAME), faults)
 }
 
-/// A disk with an index of 100 vectors, and these.
-fn on_a_platter(seed: u64) -> (SimulatedDisk, Vec<Vec<u8>>, StdRng) {
-    let platter = SimulatedDisk::default();
-    platter.create_folder(Path::new("/folder")).unwrap();
-    platter.sync_folder(Path::new("/")).unwrap();
+/// Returns a disk with an index of 100 vectors, and the vectors.
+fn index_on_disk(seed: u64) -> (SimulatedDisk, Vec<Vec<u8>>, StdRng) {
+    let disk = SimulatedDisk::default();
+    disk.create_folder(Path::new("/folder")).unwrap();
+    disk.sync_folder(Path::new("/")).unwrap();
     let mut random = StdRng::seed_from_u64(seed);
     let built = rows(Element::F32, 100, &mut random);
     let own = LshOptions { tables: 2, block_bytes: 128, ..LshOptions::default() };
     let building = BuildOptions { threads: 1, ..quick_build(own) };
-    build_in(&file(Element::F32, &built), &store_on(&platter).0, "index", &building, &Silent).unwrap();
-    (platter, built, random)
+    build_in(&file(Element::F32, &built), &store_on(&disk).0, "index", &building, &Silent).unwrap();
+    (disk, built, random)
 }
 
-/// Kills, refuses or leaves without space or power every single operation of inserts, deletes and a compaction: what was
-/// acknowledged is there, and what was not is there whole or not at all; then the rest of the steps go well.
+/// Faults strike every operation of inserts, deletes and a compaction: a kill, an error, no space, or no
+/// power. Acknowledged changes are there afterwards, and the other change is there as a whole or not at all.
+/// The remaining steps then succeed.
 #[test]
-fn whatever_was_acknowledged_survives_anything() {
-    let (platter, built, _) = on_a_platter(9);
+fn acknowledged_changes_survive_every_fault() {
+    let (disk, built, _) = index_on_disk(9);
     let mut start = Model::default();
     start.insert(&built);
-    for (fault, powerless) in [
+    for (fault, power_loss_seed) in [
         (Fault::Kill, None),
         (Fault::Kill, Some(3)),
         (Fault::Kill, Some(4)),
@@ -517,11 +523,12 @@ fn whatever_was_acknowledged_survives_anything() {
         (Fault::Once(libc::EIO), None),
         (Fault::Twice(libc::EIO), None),
     ] {
-        // A kill strikes at every operation, and whatever else goes wrong at one of several.
-        let stride = if all_cases_run() || (fault == Fault::Kill && powerless.is_none()) { 1 } else { 5 };
+        // A kill strikes at every operation, and other faults at one of several.
+        let kill = fault == Fault::Kill && power_loss_seed.is_none();
+        let stride = if all_cases_run() || kill { 1 } else { 5 };
         for number in (0..).step_by(stride) {
-            let platter = platter.copy();
-            let (store, faults) = store_on(&platter);
+            let disk = disk.copy();
+            let (store, faults) = store_on(&disk);
             let mut model = start.clone();
             assert_eq!(content(&store), ids_of(&model), "the beginning");
             faults.inject(number, fault);
@@ -541,15 +548,15 @@ fn whatever_was_acknowledged_survives_anything() {
                 break;
             }
             let reason = failed.as_ref().map(|(at, _, error)| format!("step {at}: {error}"));
-            let what = format!("{fault:?} {powerless:?} at {struck:?}: {reason:?}");
-            if let Some(seed) = powerless {
-                platter.lose_power(seed ^ number as u64);
+            let what = format!("{fault:?} {power_loss_seed:?} at {struck:?}: {reason:?}");
+            if let Some(seed) = power_loss_seed {
+                disk.lose_power(seed ^ number as u64);
             }
-            // The process is another one now.
-            let (store, _) = store_on(&platter);
+            // As in a process that starts after the fault.
+            let (store, _) = store_on(&disk);
             let found = content(&store);
             let Some((at, before, _)) = failed else {
-                // It did not matter.
+                // The fault had no effect.
                 assert_eq!(found, ids_of(&model), "{what}");
                 continue;
             };
@@ -593,17 +600,18 @@ fn an_index_in_memory_changes_too() {
     check(&open(), &model, &file(Element::F32, &rows(Element::F32, 3, &mut random)), "in memory");
 }
 
-/// The disk refuses an operation of an insert, whose process goes on: what it sees then is what everybody sees.
+/// The disk refuses an operation of an insert, and the process continues. It then sees the same index as
+/// others.
 #[test]
-fn a_change_that_failed_is_followed_by_another() {
-    let (platter, _, mut random) = on_a_platter(13);
+fn a_failed_change_does_not_affect_later_ones() {
+    let (disk, _, mut random) = index_on_disk(13);
     let new = file(Element::F32, &rows(Element::F32, 30, &mut random));
     let mut refused = 0;
     for (number, fault) in
         (0..).zip([Fault::Once(libc::EIO), Fault::Twice(libc::ENOSPC)].into_iter().cycle()).take(24)
     {
-        let platter = platter.copy();
-        let (store, faults) = store_on(&platter);
+        let disk = disk.copy();
+        let (store, faults) = store_on(&disk);
         let open = |store: &LocalStore| {
             Index::open_in(store.open("index").unwrap().as_ref(), &OpenOptions::default(), &Silent).unwrap()
         };
@@ -614,7 +622,7 @@ fn a_change_that_failed_is_followed_by_another() {
         assert!(reader.refresh().is_ok(), "{number}");
         let last = index.insert(&new).unwrap();
         assert_eq!((last.end, index.delete(&[100]).unwrap()), (index.next_id(), 1), "{number}");
-        // Nothing that was acknowledged is missing, and none has an id of another one.
+        // No acknowledged vector is missing, and no two have the same id.
         let ids: Vec<_> = inserted.into_iter().flatten().chain([last]).collect();
         assert!(ids.windows(2).all(|pair| pair[0].end <= pair[1].start), "{number}: {ids:?}");
         assert!(index.len() >= 100 + 30 * ids.len() - 1);

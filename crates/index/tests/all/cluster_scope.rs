@@ -1,4 +1,5 @@
-//! Queries of a cluster index scan as many groups as they need, and all of them on average as many as was measured.
+//! The number of groups that queries of a cluster index scan. It varies between queries, and its mean is the
+//! number of the calibration.
 
 use crate::clustered::vectors;
 use bathyal_index::families::cluster::ClusterEntry;
@@ -31,15 +32,26 @@ fn search(index: &Index, queries: &VectorFile, probes: Option<u32>) -> SearchRes
     index.search(queries, &options, Control::default()).unwrap()
 }
 
-/// The codes that queries scored: the fewest, on average, and the most.
-fn codes(found: &SearchResult) -> (u32, f64, u32) {
-    let codes = found.per_query.iter().map(|one| one.code_distances);
-    let (fewest, most) = (codes.clone().min().unwrap(), codes.clone().max().unwrap());
-    (fewest, codes.map(f64::from).sum::<f64>() / found.per_query.len() as f64, most)
+/// Numbers of codes that queries scored.
+struct ScoredCodes {
+    fewest: u32,
+    average: f64,
+    most: u32,
+}
+
+impl ScoredCodes {
+    fn of(found: &SearchResult) -> ScoredCodes {
+        let codes = found.per_query.iter().map(|one| one.code_distances);
+        ScoredCodes {
+            fewest: codes.clone().min().unwrap(),
+            average: codes.clone().map(f64::from).sum::<f64>() / found.per_query.len() as f64,
+            most: codes.max().unwrap(),
+        }
+    }
 }
 
 #[test]
-fn a_recall_is_reached_by_more_groups_for_some_queries_than_for_others() {
+fn the_number_of_scanned_groups_for_a_recall_varies_between_queries() {
     let dir = tempfile::tempdir().unwrap();
     for (element, metric) in
         [(Element::F32, Metric::L2), (Element::U8, Metric::L2), (Element::F32, Metric::Cosine)]
@@ -54,7 +66,7 @@ fn a_recall_is_reached_by_more_groups_for_some_queries_than_for_others() {
             entry.prunes
         );
         let found = search(&index, &queries, None);
-        let told = index
+        let explained = index
             .explain(
                 &queries,
                 0,
@@ -62,11 +74,11 @@ fn a_recall_is_reached_by_more_groups_for_some_queries_than_for_others() {
                 Control::default(),
             )
             .unwrap();
-        let probes = told.probes.unwrap();
-        let (fewest, average, most) = codes(&found);
+        let probes = explained.probes.unwrap();
+        let ScoredCodes { fewest, average, most } = ScoredCodes::of(&found);
         let what =
             format!("{element} {metric}: {fewest}, {average}, {most} codes at {probes} of {}", entry.groups);
-        assert!(told.prune > 0.0 && probes < entry.groups as usize / 2, "{what}");
+        assert!(explained.prune > 0.0 && probes < entry.groups as usize / 2, "{what}");
         let scanned = |groups: usize| groups as f64 * 6000.0 / f64::from(entry.groups);
         assert!((average / scanned(probes) - 1.0).abs() < 0.2, "{what}");
         assert!(f64::from(most) > 1.1 * average && f64::from(most) < 1.1 * scanned(2 * probes), "{what}");
@@ -76,8 +88,8 @@ fn a_recall_is_reached_by_more_groups_for_some_queries_than_for_others() {
         let hits: usize =
             rows.map(|(q, row)| truth.ids(q).iter().filter(|id| row.contains(id)).count()).sum();
         assert!(hits as f64 / 2000.0 > 0.88, "{what}: {hits} of 2000");
-        // A number of groups that is named is that of every query, but for groups that are not full.
-        let (fewest, _, most) = codes(&search(&index, &queries, Some(20)));
+        // A given number of groups is the same for every query. Some groups are not full.
+        let ScoredCodes { fewest, most, .. } = ScoredCodes::of(&search(&index, &queries, Some(20)));
         assert!(f64::from(most - fewest) < 0.2 * f64::from(most), "{fewest} to {most}");
         let lines = inspect(&path, &Silent).unwrap().description.calibration;
         assert!(lines.last().unwrap().contains("a third to twice"), "{lines:?}");
@@ -85,7 +97,7 @@ fn a_recall_is_reached_by_more_groups_for_some_queries_than_for_others() {
 }
 
 #[test]
-fn nothing_tells_far_groups_under_the_inner_product() {
+fn groups_are_not_pruned_under_the_inner_product() {
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) = (vectors(Element::F32, 3000, 16, 1), vectors(Element::F32, 50, 16, 2));
     let index = built(&dir.path().join("index"), &data, Metric::InnerProduct);
@@ -94,7 +106,7 @@ fn nothing_tells_far_groups_under_the_inner_product() {
 }
 
 #[test]
-fn an_index_from_before_scans_as_many_groups_for_every_query() {
+fn an_index_of_an_earlier_version_scans_the_same_number_of_groups_for_every_query() {
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) = (vectors(Element::F32, 3000, 16, 1), vectors(Element::F32, 50, 16, 2));
     let path = dir.path().join("index");
@@ -106,7 +118,7 @@ fn an_index_from_before_scans_as_many_groups_for_every_query() {
     assert!(!String::from_utf8_lossy(&bytes).contains("prune"));
     std::fs::write(path.join(MANIFEST_NAME), bytes).unwrap();
     let index = open(&path);
-    let (fewest, average, most) = codes(&search(&index, &queries, None));
+    let ScoredCodes { fewest, average, most } = ScoredCodes::of(&search(&index, &queries, None));
     assert!(f64::from(most - fewest) < 0.2 * average, "{fewest} to {most}");
     assert_eq!(index.explain(&queries, 0, &SearchOptions::default(), Control::default()).unwrap().prune, 0.0);
     let lines = inspect(&path, &Silent).unwrap().description.calibration;

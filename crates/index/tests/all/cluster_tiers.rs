@@ -1,5 +1,4 @@
-//! A cluster index on any tier: the same ids, distances and counters wherever the bytes lie, no answer from
-//! bytes that did not arrive, and counters that change only on purpose.
+//! A cluster index on several tiers: the same ids, distances and counters, also compared with golden files.
 
 use crate::cases::quick_build;
 use crate::clustered::vectors;
@@ -45,9 +44,9 @@ fn search(index: &Index, queries: &VectorFile) -> Result<SearchResult, IndexErro
     index.search(queries, &options, Control::default())
 }
 
-/// Pages that lie back to back: of one vector of 4,096 bytes, of several of 640, and the last ones of the file.
+/// Pages of one vector of 4,096 bytes, and of several of 640. They are not aligned to sectors.
 #[test]
-fn pages_of_any_length_are_read_whatever_a_device_aligns_reads_to() {
+fn pages_of_any_length_are_read_at_every_alignment() {
     let dir = tempfile::tempdir().unwrap();
     for (dim, page_bytes) in [(1024, 4104), (160, 3868)] {
         let path = dir.path().join(dim.to_string());
@@ -58,7 +57,7 @@ fn pages_of_any_length_are_read_whatever_a_device_aligns_reads_to() {
         let manifest = Manifest::read(&path).unwrap();
         let entry = ClusterEntry::read(&manifest).unwrap();
         assert_eq!(entry.page_bytes, page_bytes);
-        // Groups that are not full count, since they are few; what trained the codes does not.
+        // The bound includes groups that are not full, and leaves out the sample that trained the codes.
         let full = 1.05 * f64::from(entry.groups * 96) / 700.0;
         let file_bytes = manifest.paged_file().bytes as f64;
         assert!(file_bytes <= full * manifest.data_bytes as f64, "{dim}: {file_bytes}");
@@ -69,7 +68,7 @@ fn pages_of_any_length_are_read_whatever_a_device_aligns_reads_to() {
             let (sim, handle) = simulated(&index, SimOptions { alignment, ..SimOptions::default() });
             let found = search(&sim, &queries).unwrap();
             for (found, expected) in found.per_query.iter().zip(&expected.per_query) {
-                // What a device aligns reads to is all that may differ.
+                // Alignment changes only the bytes.
                 assert_eq!(QueryStats { bytes: expected.bytes, ..*found }, *expected, "{dim}, {alignment}");
                 let page = u64::from(page_bytes);
                 let each = page..=page + 2 * (u64::from(alignment) - 1);
@@ -99,9 +98,9 @@ fn pages_of_any_length_are_read_whatever_a_device_aligns_reads_to() {
     }
 }
 
-/// More groups are scanned than a budget plans for, with half of the codes on the tier.
+/// A query scans more groups than the budget plans for, and a part of the codes is on the tier.
 #[test]
-fn codes_that_fit_leave_room_for_a_query_of_more_effort() {
+fn a_budget_leaves_memory_for_a_query_of_more_effort() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
     let family = ClusterOptions { group_vectors: 16, code_bytes: Some(16), ..ClusterOptions::default() };
@@ -128,7 +127,7 @@ fn codes_that_fit_leave_room_for_a_query_of_more_effort() {
 }
 
 #[test]
-fn in_memory_answers_and_counters_are_the_same_wherever_vectors_are_read_alone() {
+fn answers_and_counters_are_the_same_on_all_tiers_that_read_single_vectors() {
     let dir = tempfile::tempdir().unwrap();
     let (queries, index) = built(dir.path());
     let paged = search(&index, &queries).unwrap();
@@ -153,7 +152,7 @@ fn in_memory_answers_and_counters_are_the_same_wherever_vectors_are_read_alone()
         assert_eq!(found.distances, expected.distances, "{name}");
         assert_eq!(found.per_query, expected.per_query, "{name}");
     }
-    // A device that moves whole pages is asked for whole pages.
+    // Searches of a device that transfers whole pages read whole pages.
     let found = search(&open(delayed(DelayProfile::ssd())), &queries).unwrap();
     assert_eq!((found.ids, found.per_query), (paged.ids, paged.per_query));
 }

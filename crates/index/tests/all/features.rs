@@ -1,4 +1,5 @@
-//! What an open index does besides the nearest k: ranges, several indexes, blocks, warm-up, explanations, counters.
+//! What an open index does besides the nearest k: ranges, several indexes, blocks, warm-up, explanations,
+//! counters.
 
 use crate::cases::{CaseSelection, full_or_quick, quick_build};
 use crate::clustered::vectors;
@@ -49,7 +50,7 @@ fn built(path: &Path, data: &VectorFile, family: Family, metric: Metric) -> Inde
 }
 
 #[test]
-fn a_range_is_what_brute_force_finds() {
+fn range_searches_find_the_same_as_exact_search() {
     let dir = tempfile::tempdir().unwrap();
     let mut cases = CaseSelection::one_in(2);
     for (metric, element) in
@@ -95,7 +96,7 @@ fn a_range_is_what_brute_force_finds() {
 }
 
 #[test]
-fn a_range_of_everything_holds_everything() {
+fn an_infinite_radius_finds_all_vectors() {
     let dir = tempfile::tempdir().unwrap();
     let data = vectors(Element::U8, 300, 8, 1);
     for family in FAMILIES {
@@ -117,7 +118,7 @@ fn a_range_of_everything_holds_everything() {
 }
 
 #[test]
-fn a_range_stays_within_its_budget_and_says_so() {
+fn a_range_search_stays_within_its_budget_and_adds_a_note() {
     let dir = tempfile::tempdir().unwrap();
     let count = full_or_quick(20_000, 8000);
     let data = vectors(Element::U8, count, 8, 1);
@@ -141,7 +142,7 @@ fn a_range_stays_within_its_budget_and_says_so() {
 }
 
 #[test]
-fn several_indexes_answer_as_one() {
+fn several_indexes_answer_like_one() {
     let dir = tempfile::tempdir().unwrap();
     let (all, queries) = (vectors(Element::U8, 2000, 16, 1), vectors(Element::U8, 30, 16, 2));
     let part = |rows: std::ops::Range<usize>| {
@@ -176,7 +177,7 @@ fn several_indexes_answer_as_one() {
 }
 
 #[test]
-fn blocks_answer_as_the_whole_and_are_written_as_they_come() {
+fn blocks_of_queries_get_the_same_answers_and_are_written_one_by_one() {
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) = (vectors(Element::F32, 1500, 16, 1), vectors(Element::F32, 103, 16, 2));
     for family in FAMILIES {
@@ -235,7 +236,8 @@ fn explanations_agree_with_searches() {
             let phases: u64 = told.phases.iter().map(|phase| phase.ns).sum();
             assert!(phases > 0 && phases <= told.total_ns, "{told:?}");
             let memory: u64 = told.memory.iter().map(|part| part.bytes).sum();
-            // A query of a cluster index may rank twice as many groups as its effort says, and holds them as it does candidates.
+            // A query of a cluster index may rank twice as many groups as its effort says, and holds them as
+            // it does candidates.
             let ranked = match family {
                 Family::Cluster => told.groups.unwrap().min(2 * told.probes.unwrap()),
                 _ => 0,

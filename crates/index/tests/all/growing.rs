@@ -1,4 +1,5 @@
-//! Partitions that take inserts, in the memory of a node: whoever inserts or deletes, all who search see it at once.
+//! Partitions that take inserts, in the memory of a node: whoever inserts or deletes, all who search see it
+//! at once.
 
 #[path = "../../src/families/partitioned/growth/tests/history.rs"]
 mod history;
@@ -109,7 +110,7 @@ fn insert(index: &Index, data: &VectorFile, some: std::ops::Range<usize>) -> Vec
 }
 
 #[test]
-fn what_one_inserts_all_find() {
+fn vectors_that_one_client_inserts_are_found_by_all() {
     for (element, metric) in
         [(Element::U8, Metric::L2), (Element::F32, Metric::InnerProduct), (Element::F32, Metric::Cosine)]
     {
@@ -155,7 +156,7 @@ fn found(index: &Index, queries: &VectorFile, k: usize) -> Vec<u32> {
 }
 
 #[test]
-fn what_is_deleted_nobody_finds() {
+fn deleted_vectors_are_found_by_no_client() {
     let data = vectors(Element::U8, 1200, 24, 5);
     let remote = Remote::new(&rows(&data, 0..1000), growing(), Metric::L2);
     let (one, other) = (remote.open("tcp"), remote.open("shm"));
@@ -194,7 +195,7 @@ fn true_distances(data: &VectorFile, live: &[usize], queries: &VectorFile, k: us
 }
 
 #[test]
-fn copies_are_found_after_inserts_and_deletes() {
+fn repeated_vectors_are_found_after_inserts_and_deletes() {
     // Each of 100 vectors 20 times, which is more than a vector has links, and one of them 400 times more.
     let distinct = vectors(Element::F32, 100, 24, 9);
     let order = (0..2000).map(|at| (at * 7) % 100).chain(std::iter::repeat_n(3, 400));
@@ -232,7 +233,7 @@ fn copies_are_found_after_inserts_and_deletes() {
 
 /// Whatever was nearest is gone: what is next is found as if it had never been.
 #[test]
-fn what_is_deleted_hides_nothing() {
+fn deleted_vectors_do_not_hide_others() {
     let data = vectors(Element::U8, 3000, 24, 8);
     let own = PartitionedOptions { partition_vectors: 500, overflow_vectors: 400, ..growing() };
     let remote = Remote::new(&data, own, Metric::L2);
@@ -248,7 +249,7 @@ fn what_is_deleted_hides_nothing() {
 }
 
 #[test]
-fn a_copy_has_what_was_changed() {
+fn a_copy_of_an_index_contains_its_changes() {
     let data = vectors(Element::F32, 1500, 16, 6);
     let remote = Remote::new(&rows(&data, 0..1000), growing(), Metric::L2);
     let index = remote.open("tcp");
@@ -284,7 +285,7 @@ fn a_copy_has_what_was_changed() {
 }
 
 #[test]
-fn what_there_is_no_room_for_is_refused() {
+fn inserts_that_exceed_the_growth_are_refused() {
     let data = vectors(Element::U8, 3000, 16, 7);
     let own = PartitionedOptions { growth: 0.1, ..growing() };
     let remote = Remote::new(&rows(&data, 0..500), own, Metric::L2);
@@ -305,8 +306,8 @@ fn what_there_is_no_room_for_is_refused() {
     assert!(refused.contains("does not change"), "{refused}");
 }
 
-/// Several machines insert, delete and search at once, each by its own connections: what they have seen is what one after the other
-/// could have seen.
+/// Several machines insert, delete and search at once, each by its own connections: what they have seen is
+/// what one after the other could have seen.
 #[test]
 fn histories_are_linearizable() {
     let data = vectors(Element::U8, 600, 16, 9);
@@ -314,7 +315,8 @@ fn histories_are_linearizable() {
     let remote = Remote::new(&rows(&data, 0..100), own, Metric::L2);
     let (clock, next) = (AtomicU64::new(0), AtomicU64::new(100));
     let now = || clock.fetch_add(1, Ordering::SeqCst);
-    // By row: its id once it is known, and what was done to it. A row is looked for only by those who know its id.
+    // By row: its id once it is known, and what was done to it. A row is looked for only by those who know
+    // its id.
     let history = Mutex::new(History { built: (0..100).collect(), ..History::default() });
     let known: Mutex<Vec<(u32, u32)>> = Mutex::new((0..100).map(|row| (row, row)).collect());
     let client = |seed: u64, transport: &str| {
@@ -367,7 +369,7 @@ fn histories_are_linearizable() {
 }
 
 #[test]
-fn vectors_come_back_as_they_are_now() {
+fn current_vectors_are_returned_by_id() {
     let all = vectors(Element::U8, 500, 16, 1);
     let file = |rows: Range<usize>| {
         VectorFile::from_rows(Element::U8, 16, all.rows(rows).unwrap().to_vec()).unwrap()

@@ -47,7 +47,7 @@ fn refusal<T>(outcome: Result<T, IndexError>) -> String {
 }
 
 #[test]
-fn an_effort_that_a_family_does_not_know_is_refused_by_name() {
+fn an_effort_that_a_family_does_not_have_is_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) = (vectors(Element::U8, 500, 16, 1), vectors(Element::U8, 5, 16, 2));
     for (number, (family, known)) in kinds().into_iter().enumerate() {
@@ -139,7 +139,7 @@ fn values_that_an_option_does_not_take_are_refused_by_name() {
 }
 
 #[test]
-fn options_by_name_are_those_of_the_family_s_own_struct() {
+fn options_by_name_equal_those_of_the_options_struct() {
     let given = |values: &[(&str, serde_json::Value)]| {
         values.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect::<GivenOptions>()
     };
@@ -179,7 +179,7 @@ fn options_by_name_are_those_of_the_family_s_own_struct() {
 }
 
 #[test]
-fn a_calibration_has_the_queries_that_it_is_told_of_and_no_more_than_are_planned_for() {
+fn a_calibration_uses_the_requested_number_of_queries_within_its_limits() {
     let (folder, data) = (tempfile::tempdir().unwrap(), vectors(Element::F32, 4000, 16, 5));
     let coded = || FlatOptions { code_bytes: Some(8), ..FlatOptions::default() };
     for own in

@@ -1,5 +1,5 @@
-//! Whole indexes whose files are damaged behind checksums that fit, as an attacker or a defect of a builder makes them:
-//! whatever they say, opening, searching and verifying end with answers or errors.
+//! Whole indexes whose files are damaged behind checksums that fit, as an attacker or a defect of a builder
+//! makes them: whatever they say, opening, searching and verifying end with answers or errors.
 //!
 //! Seeded: a failure names its index and round, and comes again. `BATHYAL_MUTATIONS=100000` sets the rounds.
 
@@ -244,24 +244,24 @@ fn lists(layout: PostingLayout, code_kind: Option<CodeKind>) -> SpannOptions {
 }
 
 #[test]
-fn lying_cluster_indexes_do_no_harm() {
+fn contradictory_cluster_indexes_cause_no_panic() {
     let (group_vectors, code_bytes) = (20, CODE_BYTES);
     lie("cluster", ClusterOptions { group_vectors, code_bytes, ..ClusterOptions::default() });
 }
 
 #[test]
-fn lying_flat_indexes_do_no_harm() {
+fn contradictory_flat_indexes_cause_no_panic() {
     lie("flat", FlatOptions::default());
     lie("flat_codes", FlatOptions { code_bytes: CODE_BYTES, ..FlatOptions::default() });
 }
 
 #[test]
-fn lying_hash_tables_do_no_harm() {
+fn contradictory_hash_tables_cause_no_panic() {
     lie("lsh", LshOptions { tables: 4, code_bytes: CODE_BYTES, ..LshOptions::default() });
 }
 
 #[test]
-fn lying_posting_lists_do_no_harm() {
+fn contradictory_posting_lists_cause_no_panic() {
     for layout in [PostingLayout::Coupled, PostingLayout::Decoupled, PostingLayout::Grouped] {
         lie(layout.name(), lists(layout, None));
     }
@@ -269,7 +269,7 @@ fn lying_posting_lists_do_no_harm() {
 }
 
 #[test]
-fn lying_graphs_do_no_harm() {
+fn contradictory_graphs_cause_no_panic() {
     for (name, layout, code_kind) in [
         ("padded", GraphLayoutChoice::Padded, Some(CodeKind::Pq)),
         ("page_local", GraphLayoutChoice::PageLocal, Some(CodeKind::Axes)),

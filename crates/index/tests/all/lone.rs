@@ -1,4 +1,5 @@
-//! A lone query, which the calling thread answers itself in memory, and what that thread does while others work.
+//! A lone query, which the calling thread answers itself in memory, and what that thread does while others
+//! work.
 
 use crate::clustered::vectors;
 use bathyal_index::{
@@ -39,7 +40,7 @@ fn options(search_list: u32) -> SearchOptions {
 }
 
 #[test]
-fn a_lone_query_is_answered_as_one_of_many() {
+fn a_lone_query_gets_the_same_answer_as_in_a_batch() {
     for family in families() {
         let dir = tempfile::tempdir().unwrap();
         let index = built(dir.path(), family);
@@ -64,7 +65,7 @@ fn a_lone_query_is_answered_as_one_of_many() {
 }
 
 #[test]
-fn a_lone_query_is_cancelled_or_late_like_any_other() {
+fn a_lone_query_can_be_cancelled_and_can_be_late() {
     for family in families() {
         let dir = tempfile::tempdir().unwrap();
         let index = built(dir.path(), family);
@@ -80,7 +81,7 @@ fn a_lone_query_is_cancelled_or_late_like_any_other() {
 }
 
 #[test]
-fn the_caller_is_called_meanwhile_and_may_cancel() {
+fn the_callback_of_a_caller_runs_during_a_search_and_can_cancel_it() {
     let dir = tempfile::tempdir().unwrap();
     let index = built(dir.path(), graph());
     // A minute of searching.
@@ -98,7 +99,7 @@ fn the_caller_is_called_meanwhile_and_may_cancel() {
 }
 
 #[test]
-fn jobs_are_dealt_out_while_workers_end_others() {
+fn jobs_are_assigned_while_workers_finish_others() {
     let dir = tempfile::tempdir().unwrap();
     let index = built(dir.path(), ClusterOptions::default().into());
     let queries = vectors(Element::U8, 80, DIM, 2);

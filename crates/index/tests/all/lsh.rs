@@ -1,4 +1,5 @@
-//! What only hash tables have: a promise that holds, and tables that do not fit into memory while they are sorted.
+//! What only hash tables have: a promise that holds, and tables that do not fit into memory while they are
+//! sorted.
 
 use crate::cases::{full_or_quick, quick_build};
 use bathyal_index::build::planned_memory;
@@ -29,16 +30,18 @@ fn vectors(rows: impl Iterator<Item = Vec<f32>>) -> VectorFile {
     VectorFile::from_rows(Element::F32, DIM, bytes).unwrap()
 }
 
-/// Every query has a vector within R; few have others within twice R, among vectors that are 14 from each other on average.
+/// Every query has a vector within R; few have others within twice R, among vectors that are 14 from each
+/// other on average.
 #[test]
-fn searches_succeed_as_often_as_promised() {
+fn searches_succeed_at_least_as_often_as_promised() {
     let dir = tempfile::tempdir().unwrap();
     let (count, asked) = (4000, 250);
     let own = LshOptions { tables: 24, hashes: 8, block_bytes: 128, ..LshOptions::default() };
     let of = Tables { vectors: count as f64, tables: 24.0, hashes: 8.0 };
     // 28 ids a block; a bucket takes two blocks more than it fills.
     let promised = |probes: u32| of.promise(f64::from(probes.saturating_sub(2)) * 24.0 * 28.0).probability;
-    // Over an octave, up to as much as half of what lies between vectors that have nothing to do with each other.
+    // Over an octave, up to as much as half of what lies between vectors that have nothing to do with each
+    // other.
     let radius_of = |query: usize| 3.5 * (query as f32 / asked as f32).exp2();
     let mut succeeded = [(4, 0), (16, 0), (48, 0), (96, 0)];
     let mut tried = 0;
@@ -79,7 +82,7 @@ fn searches_succeed_as_often_as_promised() {
 
 /// One vector is at R from the query, all others lie just beyond twice R: as hard as it gets.
 #[test]
-fn searches_succeed_as_often_as_promised_where_all_others_are_just_too_far() {
+fn searches_succeed_at_least_as_often_as_promised_in_the_hardest_case() {
     let dir = tempfile::tempdir().unwrap();
     let (count, seeds) = (3000, full_or_quick(30, 10));
     let own = LshOptions { tables: 12, hashes: 12, block_bytes: 128, ..LshOptions::default() };
@@ -113,7 +116,7 @@ fn searches_succeed_as_often_as_promised_where_all_others_are_just_too_far() {
 }
 
 #[test]
-fn tables_that_are_sorted_in_parts_are_the_same() {
+fn tables_that_are_sorted_in_parts_equal_those_sorted_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let mut random = StdRng::seed_from_u64(5);
     // Entries of all tables take more than any other stage.
@@ -148,7 +151,7 @@ fn tables_that_are_sorted_in_parts_are_the_same() {
 
 /// Whoever asks for k gets k, however few blocks are looked at.
 #[test]
-fn as_many_are_found_as_were_asked_for() {
+fn searches_find_k_vectors_in_few_blocks() {
     let dir = tempfile::tempdir().unwrap();
     let mut random = StdRng::seed_from_u64(9);
     for count in [1, 5, 3000] {
@@ -189,7 +192,7 @@ fn clusters(random: &mut StdRng, count: usize, queries: usize) -> [VectorFile; 2
 
 /// Further places are read once, add candidates to those of the own runs, and are not there unless asked for.
 #[test]
-fn further_places_add_to_what_is_found() {
+fn additional_buckets_add_candidates() {
     let dir = tempfile::tempdir().unwrap();
     let mut random = StdRng::seed_from_u64(33);
     let [data, queries] = clusters(&mut random, full_or_quick(6000, 3000), full_or_quick(100, 50));
@@ -246,7 +249,7 @@ fn further_places_add_to_what_is_found() {
 
 /// What was inserted beside a vector is found wherever that vector is.
 #[test]
-fn what_was_inserted_is_found_at_further_places() {
+fn inserted_vectors_are_found_in_additional_buckets() {
     let dir = tempfile::tempdir().unwrap();
     let mut random = StdRng::seed_from_u64(34);
     let [data, queries] = clusters(&mut random, 3000, 100);
@@ -274,7 +277,7 @@ fn what_was_inserted_is_found_at_further_places() {
 }
 
 #[test]
-fn more_further_places_than_there_may_be_are_refused() {
+fn too_many_additional_buckets_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let data = vectors((0..50).map(|row| vec![row as f32; DIM]));
     let path = dir.path().join("index");
@@ -292,7 +295,7 @@ fn more_further_places_than_there_may_be_are_refused() {
 }
 
 #[test]
-fn a_ratio_that_is_asked_for_is_reached() {
+fn a_requested_ratio_is_reached() {
     let dir = tempfile::tempdir().unwrap();
     let mut random = StdRng::seed_from_u64(21);
     let [data, queries] = clusters(&mut random, 6000, 400);
@@ -339,7 +342,7 @@ fn options_of(metric: Metric, own: LshOptions) -> BuildOptions {
 }
 
 #[test]
-fn a_ratio_that_cannot_be_is_refused() {
+fn an_impossible_ratio_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let mut random = StdRng::seed_from_u64(22);
     let [data, queries] = clusters(&mut random, 300, 2);

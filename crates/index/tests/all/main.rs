@@ -1,9 +1,9 @@
-//! Tests of indexes through the public interface. They are one program, because every further program links all
-//! crates again.
+//! Tests of indexes through the public interface. They are one program, because every further program links
+//! all crates again.
 //!
 //! Tests that need a process of their own are beside it: `allocations` and `mutations` count allocations,
-//! `callers` forks, `callers` and `numa` count the threads of their process, and `nodes` maps so much memory of
-//! memory nodes that the families would not fit beside it.
+//! `callers` forks, `callers` and `numa` count the threads of their process, and `nodes` maps so much memory
+//! of memory nodes that the families would not fit beside it.
 
 mod bits;
 mod cards;

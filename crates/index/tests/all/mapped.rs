@@ -1,5 +1,5 @@
-//! Indexes in mapped memory: the answers of every other tier, the memory that counts, and files that are truncated
-//! while threads search them.
+//! Indexes in mapped memory: the answers of every other tier, the memory that counts, and files that are
+//! truncated while threads search them.
 
 use crate::cases::quick_build;
 use crate::clustered::vectors;
@@ -67,7 +67,7 @@ fn search(index: &Index, queries: &VectorFile) -> Result<SearchResult, IndexErro
 }
 
 #[test]
-fn answers_and_counters_are_those_of_every_other_tier() {
+fn answers_and_counters_equal_those_of_every_other_tier() {
     for family in kinds() {
         let dir = folder();
         let path = dir.path().join("index");
@@ -75,9 +75,11 @@ fn answers_and_counters_are_those_of_every_other_tier() {
             || format!("{family:?}").contains("code_bytes: Some(16)");
         let queries = built(&path, family.clone());
         let file = search(&open(&path, TierChoice::File), &queries).unwrap();
-        // Where bytes are read in place, some layouts ask for the bytes of a record alone: DRAM is what must agree.
+        // Where bytes are read in place, some layouts ask for the bytes of a record alone: DRAM is what must
+        // agree.
         let dram = search(&open(&path, TierChoice::Dram), &queries).unwrap();
-        // Pages that were checked when they were loaded need not be read whole: groups then read candidates alone.
+        // Pages that were checked when they were loaded need not be read whole: groups then read candidates
+        // alone.
         assert!(groups || (&dram.ids, &dram.distances) == (&file.ids, &file.distances));
         let shared = format!("mapped:{}", dir.path().display());
         let node = if cfg!(target_os = "linux") { "mapped:node=0" } else { "mapped" };
@@ -106,7 +108,7 @@ fn answers_and_counters_are_those_of_every_other_tier() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_region_truncated_under_search_threads_is_an_error_that_says_so() {
+fn searches_of_a_truncated_region_return_an_error_with_the_reason() {
     for family in kinds() {
         let dir = folder();
         let path = dir.path().join("index");
@@ -155,7 +157,7 @@ impl Progress for Watcher {
 }
 
 #[test]
-fn loading_is_shown_and_can_be_cancelled() {
+fn loading_reports_progress_and_can_be_cancelled() {
     let dir = folder();
     let path = dir.path().join("index");
     built(&path, ClusterOptions::default().into());

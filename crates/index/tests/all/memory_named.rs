@@ -68,7 +68,7 @@ fn data(element: Element, count: usize, dim: usize) -> VectorFile {
 }
 
 #[test]
-fn what_a_search_names_is_enough() {
+fn the_memory_that_a_refused_search_names_is_enough() {
     let mut twice = Vec::new();
     let mut cases = CaseSelection::one_in(13);
     for dim in DIMS {
@@ -120,7 +120,7 @@ fn what_a_search_names_is_enough() {
 }
 
 #[test]
-fn what_a_build_names_is_enough() {
+fn the_memory_that_a_refused_build_names_is_enough() {
     let mut cases = CaseSelection::one_in(29);
     for dim in [1, 7, 128, 4096] {
         for element in [Element::F32, Element::U8] {
@@ -149,7 +149,7 @@ fn what_a_build_names_is_enough() {
 
 /// Buffers that are reserved and never used take no memory.
 #[test]
-fn what_a_search_used_of_few_long_vectors_is_not_all_that_is_reserved() {
+fn the_reported_memory_of_a_search_leaves_out_unused_buffers() {
     let dim = 16_384;
     let data = data(Element::F32, 48, dim);
     let queries = VectorFile::from_rows(Element::F32, dim, data.row(3).to_vec()).unwrap();

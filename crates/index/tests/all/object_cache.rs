@@ -1,4 +1,5 @@
-//! An index in an object store behind a cache: filled ahead, searched without a request, the same answers, counted by kind.
+//! An index in an object store behind a cache: filled ahead, searched without a request, the same answers,
+//! counted by kind.
 
 use crate::cases::{full_or_quick, quick_build};
 use crate::clustered::vectors;
@@ -19,7 +20,7 @@ fn options(scratch: &Path, cache: &[(&str, &str)]) -> StoreOptions {
 }
 
 #[test]
-fn what_was_filled_is_searched_without_a_request() {
+fn a_filled_cache_is_searched_without_a_request() {
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) = (vectors(Element::F32, 40_000, 96, 1), vectors(Element::F32, 40, 96, 2));
     let bare = options(dir.path(), &[]);
@@ -71,9 +72,10 @@ fn what_was_filled_is_searched_without_a_request() {
     ));
 }
 
-/// What a query found in the cache is told by kind and by round, and the rounds are those that it is said to have had.
+/// What a query found in the cache is told by kind and by round, and the rounds are those that it is said to
+/// have had.
 #[test]
-fn what_the_cache_had_is_told_by_round() {
+fn cache_hits_are_reported_by_kind_and_round() {
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) =
         (vectors(Element::F32, full_or_quick(20_000, 6000), 96, 3), vectors(Element::F32, 4, 96, 4));
@@ -136,7 +138,7 @@ fn what_the_cache_had_is_told_by_round() {
 }
 
 #[test]
-fn there_has_to_be_a_cache_to_fill() {
+fn filling_without_a_cache_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let filled = fill(PATH, &options(dir.path(), &[]), &FillOptions::default(), &Silent);
     assert!(matches!(filled, Err(IndexError::Parameter(_))), "{filled:?}");

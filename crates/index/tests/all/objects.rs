@@ -1,4 +1,5 @@
-//! Indexes in an object store: found, built, copied, replaced and searched there, before all of it is in memory and after.
+//! Indexes in an object store: found, built, copied, replaced and searched there, before all of it is in
+//! memory and after.
 
 use crate::cases::quick_build;
 use crate::clustered::vectors;
@@ -81,7 +82,7 @@ fn search(index: &Index, queries: &VectorFile) -> SearchResult {
 }
 
 #[test]
-fn answers_are_those_of_a_folder_before_the_codes_are_there_and_after() {
+fn answers_equal_those_of_a_folder_before_and_after_the_codes_arrive() {
     let (path, queries) = built();
     let local = search(&Index::open(&path, &OpenOptions::default()).unwrap(), &queries);
     let place = Place::new("arriving");
@@ -103,8 +104,8 @@ fn answers_are_those_of_a_folder_before_the_codes_are_there_and_after() {
     assert!(local.requests.is_none() && index.opening_requests().unwrap().requests < 10);
 }
 
-/// What stands under `path`, with a manifest that says another checksum of the rows: they never come as a whole, so that searches
-/// read those that they need. `change` may damage one.
+/// What stands under `path`, with a manifest that says another checksum of the rows: they never come as a
+/// whole, so that searches read those that they need. `change` may damage one.
 fn without_rows(path: &Path, place: &Place, change: fn(&mut Vec<u8>)) {
     let mut manifest = Manifest::read(path).unwrap();
     let names: Vec<String> = manifest.files.iter().map(|file| file.name.clone()).collect();
@@ -124,7 +125,7 @@ fn without_rows(path: &Path, place: &Place, change: fn(&mut Vec<u8>)) {
 }
 
 #[test]
-fn answers_before_the_centroids_are_there_are_those_of_a_folder() {
+fn answers_before_the_centroids_arrive_equal_those_of_a_folder() {
     let folder = tempfile::tempdir().unwrap();
     for metric in [Metric::L2, Metric::Cosine] {
         let path = folder.path().join(metric.to_string());
@@ -137,7 +138,8 @@ fn answers_before_the_centroids_are_there_are_those_of_a_folder() {
         index.wait(Control::default()).unwrap();
         let arrival = index.arrival().unwrap();
         assert!(arrival.here < arrival.all && arrival.failed.unwrap().contains("checksum"));
-        // Centroids and codes of 32 groups a round; of all groups; of as many as hold the neighbours that are asked for.
+        // Centroids and codes of 32 groups a round; of all groups; of as many as hold the neighbours that are
+        // asked for.
         for (probes, k, rounds) in [(10, 10, 2), (150, 10, 6), (5000, 10, 8), (1, 1500, 13)] {
             let effort = Effort::SearchList(k.max(40));
             let options =
@@ -168,7 +170,7 @@ fn answers_before_the_centroids_are_there_are_those_of_a_folder() {
 }
 
 #[test]
-fn a_damaged_centroid_is_no_wrong_answer_before_all_are_there() {
+fn a_damaged_centroid_is_an_error_before_all_centroids_arrive() {
     let (path, queries) = built();
     let place = Place::new("damaged-row");
     without_rows(&path, &place, |rows| *rows.last_mut().unwrap() ^= 1);
@@ -181,7 +183,7 @@ fn a_damaged_centroid_is_no_wrong_answer_before_all_are_there() {
 }
 
 #[test]
-fn whoever_waits_and_whoever_loads_all_gets_the_same_as_of_a_folder() {
+fn indexes_that_are_loaded_first_answer_like_a_folder() {
     let (path, queries) = built();
     let place = Place::new("whole");
     place.copied(&path);
@@ -206,7 +208,7 @@ fn whoever_waits_and_whoever_loads_all_gets_the_same_as_of_a_folder() {
 }
 
 #[test]
-fn a_budget_counts_the_answers_that_are_on_their_way() {
+fn a_budget_counts_the_responses_in_flight() {
     let (path, queries) = built();
     let place = Place::new("budget");
     place.copied(&path);
@@ -266,7 +268,7 @@ fn an_index_is_built_described_verified_and_copied_back() {
 }
 
 #[test]
-fn a_graph_far_away_goes_on_with_each_vector_and_a_near_one_hop_by_hop() {
+fn searches_of_a_distant_graph_are_pipelined_and_of_a_local_one_batched() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("index");
     build(&vectors(Element::U8, 6000, 128, 5), &path, &quick_build(GraphOptions::default()), &Silent)
@@ -291,7 +293,7 @@ fn a_graph_far_away_goes_on_with_each_vector_and_a_near_one_hop_by_hop() {
 }
 
 #[test]
-fn replaced_under_a_reader_and_pruned() {
+fn readers_keep_a_replaced_index_until_it_is_pruned() {
     let place = Place::new("replaced");
     let queries = vectors(Element::U8, 20, 32, 6);
     let options = BuildOptions {
@@ -323,7 +325,7 @@ fn replaced_under_a_reader_and_pruned() {
 }
 
 #[test]
-fn inserts_deletes_and_compaction() {
+fn an_index_in_an_object_store_takes_inserts_deletes_and_compaction() {
     let place = Place::new("changing");
     let options = BuildOptions { store: place.store.clone(), ..quick_build(LshOptions::default()) };
     build(&vectors(Element::U8, 2000, 32, 5), place.path(), &options, &Silent).unwrap();
@@ -351,7 +353,7 @@ fn inserts_deletes_and_compaction() {
 }
 
 #[test]
-fn what_leads_nowhere_is_refused() {
+fn addresses_and_options_that_lead_nowhere_are_refused() {
     let place = Place::new("none");
     let options = place.options(None);
     let open = |path: &str| Index::open(path, &options).map(drop).unwrap_err();

@@ -79,7 +79,7 @@ fn simulated(path: &Path, memory_bytes: Option<u64>, options: SimOptions) -> (In
 }
 
 #[test]
-fn a_batch_reads_each_partition_once_however_little_is_kept() {
+fn a_batch_reads_each_partition_once_with_a_small_cache() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
     let (data, queries) = (vectors(Element::U8, 4000, 32, 1), vectors(Element::U8, 600, 32, 2));
@@ -115,7 +115,7 @@ fn a_batch_reads_each_partition_once_however_little_is_kept() {
 }
 
 #[test]
-fn threads_share_what_is_kept_and_find_the_same() {
+fn threads_share_the_cache_and_find_the_same() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
     let (data, queries) = (vectors(Element::F32, 3000, 24, 1), vectors(Element::F32, 400, 24, 2));
@@ -145,7 +145,7 @@ fn threads_share_what_is_kept_and_find_the_same() {
 }
 
 #[test]
-fn what_could_not_be_read_is_read_by_the_next_who_wants_it() {
+fn a_partition_that_could_not_be_read_is_read_again_by_the_next_query() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
     let (data, queries) = (vectors(Element::U8, 2000, 32, 1), vectors(Element::U8, 200, 32, 2));
@@ -163,7 +163,7 @@ fn what_could_not_be_read_is_read_by_the_next_who_wants_it() {
 }
 
 #[test]
-fn searches_that_end_early_leave_nothing_wanted() {
+fn cancelled_searches_leave_no_pending_reads() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
     let (data, queries) = (vectors(Element::U8, 2000, 32, 1), vectors(Element::U8, 300, 32, 2));
@@ -186,7 +186,7 @@ fn searches_that_end_early_leave_nothing_wanted() {
 }
 
 #[test]
-fn partitions_are_as_large_as_they_may_be_and_hold_every_vector() {
+fn partitions_keep_to_their_limit_and_contain_every_vector() {
     let dir = tempfile::tempdir().unwrap();
     // A third of them are one vector, and a third lie together.
     let mut rows = vec![7_u8; 1000 * 16];
@@ -212,7 +212,7 @@ fn partitions_are_as_large_as_they_may_be_and_hold_every_vector() {
 }
 
 #[test]
-fn any_number_of_threads_builds_the_same() {
+fn the_number_of_threads_does_not_change_the_index() {
     let dir = tempfile::tempdir().unwrap();
     let data = vectors(Element::F32, 2000, 20, 3);
     let files = [1, 2, 3].map(|threads| {
@@ -224,7 +224,7 @@ fn any_number_of_threads_builds_the_same() {
 }
 
 #[test]
-fn a_recall_that_was_asked_for_is_reached() {
+fn a_requested_recall_is_reached() {
     let dir = tempfile::tempdir().unwrap();
     for metric in Metric::ALL {
         let path = dir.path().join(metric.name());
@@ -246,7 +246,7 @@ fn a_recall_that_was_asked_for_is_reached() {
 }
 
 #[test]
-fn partitions_that_changed_places_are_damage() {
+fn partitions_of_another_index_are_damage() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
     // All of one length: the same vector 200 times, so that there are as many links everywhere.
@@ -271,7 +271,7 @@ fn partitions_that_changed_places_are_damage() {
 }
 
 #[test]
-fn numbers_that_make_no_partitions_are_refused() {
+fn options_out_of_range_are_refused_by_name() {
     let data = vectors(Element::U8, 100, 8, 1);
     let dir = tempfile::tempdir().unwrap();
     let refused = [

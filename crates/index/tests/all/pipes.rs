@@ -1,5 +1,5 @@
-//! A pipe, a device or a folder in place of any file of an index is refused at once: nobody waits for it, and nobody reads
-//! from it without end.
+//! A pipe, a device or a folder in place of any file of an index is refused at once: nobody waits for it, and
+//! nobody reads from it without end.
 
 use crate::cases::quick_build;
 use crate::clustered::vectors;
@@ -86,26 +86,26 @@ fn check(family: impl Into<FamilyOptions>) {
 }
 
 #[test]
-fn graphs() {
+fn files_of_graphs_must_be_regular_files() {
     check(GraphOptions { max_degree: 8, ..GraphOptions::default() });
 }
 
 #[test]
-fn groups() {
+fn files_of_groups_must_be_regular_files() {
     check(ClusterOptions::default());
 }
 
 #[test]
-fn flat() {
+fn files_of_flat_indexes_must_be_regular_files() {
     check(FlatOptions { code_bytes: Some(8), ..FlatOptions::default() });
 }
 
 #[test]
-fn hash_tables() {
+fn files_of_hash_tables_must_be_regular_files() {
     check(LshOptions { tables: 3, ..LshOptions::default() });
 }
 
 #[test]
-fn posting_lists() {
+fn files_of_posting_lists_must_be_regular_files() {
     check(SpannOptions { layout: PostingLayout::Grouped, ..SpannOptions::default() });
 }

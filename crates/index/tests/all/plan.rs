@@ -99,7 +99,7 @@ fn check(data: &VectorFile, options: &BuildOptions) -> BuildPlan {
 }
 
 #[test]
-fn every_family_takes_and_makes_what_was_planned() {
+fn builds_of_every_family_match_their_plan() {
     let vectors = data(Element::F32, 1500, 20);
     for (family, apart) in all() {
         let options = BuildOptions { threads: 2, ..quick_build(family) };
@@ -111,7 +111,7 @@ fn every_family_takes_and_makes_what_was_planned() {
 }
 
 #[test]
-fn other_elements_metrics_and_forms_are_planned_as_well() {
+fn builds_of_other_elements_metrics_and_stored_forms_match_their_plan() {
     let (bytes, floats) = (data(Element::U8, 700, 37), data(Element::F32, 700, 37));
     for (number, (family, _)) in all().into_iter().enumerate() {
         let plain = BuildOptions { threads: 2, ..quick_build(family) };
@@ -129,7 +129,7 @@ fn other_elements_metrics_and_forms_are_planned_as_well() {
 }
 
 #[test]
-fn long_vectors_are_planned_as_well() {
+fn builds_of_long_vectors_match_their_plan() {
     let vectors = data(Element::F32, 300, 700);
     for name in ["cluster", "graph", "spann", "flat", "lsh", "partitioned"] {
         check(&vectors, &BuildOptions { threads: 2, ..quick_build(family(name, json!({}))) });
@@ -137,7 +137,7 @@ fn long_vectors_are_planned_as_well() {
 }
 
 #[test]
-fn a_set_that_is_divided_is_planned_as_well() {
+fn builds_in_parts_match_their_plan() {
     let vectors = data(Element::F32, 6000, 16);
     for name in ["cluster", "spann", "graph"] {
         let options = BuildOptions { threads: 1, ..quick_build(family(name, json!({}))) };
@@ -159,7 +159,7 @@ fn a_set_that_is_divided_is_planned_as_well() {
 }
 
 #[test]
-fn what_makes_no_index_is_refused_as_the_build_refuses_it() {
+fn a_plan_is_refused_for_the_reasons_of_the_build() {
     let vectors = data(Element::U8, 50, 8);
     let options = BuildOptions { store_as: Some(StoreAs::F16), ..BuildOptions::default() };
     let refused = plan_build(&vectors, &options).unwrap_err();

@@ -62,7 +62,7 @@ fn damage_others(path: &Path, ids: &[u32]) {
 const SHAPES: [(Element, usize); 3] = [(Element::U8, 16), (Element::F32, 24), (Element::F32, 1024)];
 
 #[test]
-fn vectors_are_found_by_their_ids_and_no_others_are_read() {
+fn vectors_are_read_by_their_ids_and_no_others_are_read() {
     for (element, dim) in SHAPES {
         let dir = tempfile::tempdir().unwrap();
         let (data, path) = built(dir.path(), element, dim);
@@ -89,7 +89,7 @@ fn pages_of_set(path: &Path, set: &RowSet) -> u64 {
 }
 
 #[test]
-fn each_vector_is_where_its_position_says() {
+fn each_vector_is_at_its_position() {
     for (element, dim) in SHAPES {
         let dir = tempfile::tempdir().unwrap();
         let (data, path) = built(dir.path(), element, dim);
@@ -104,7 +104,7 @@ fn each_vector_is_where_its_position_says() {
 }
 
 #[test]
-fn positions_that_lie_or_are_damaged_are_found_out_and_missing_ones_are_done_without() {
+fn wrong_and_damaged_positions_are_found_and_missing_ones_are_not_needed() {
     let dir = tempfile::tempdir().unwrap();
     let (data, path) = built(dir.path(), Element::U8, 16);
     let sound = std::fs::read(path.join("positions.bin")).unwrap();
@@ -149,7 +149,7 @@ fn positions_that_lie_or_are_damaged_are_found_out_and_missing_ones_are_done_wit
 }
 
 #[test]
-fn a_scan_without_room_for_where_all_lie_looks_up_those_of_its_set_alone() {
+fn a_scan_in_little_memory_reads_only_the_positions_of_its_set() {
     for (element, dim) in SHAPES {
         let dir = tempfile::tempdir().unwrap();
         let (data, path) = built(dir.path(), element, dim);

@@ -1,6 +1,6 @@
-//! Builds and conversions that are killed, refused or out of space at every single operation of the store, and a machine
-//! that loses power there: the old index or the new one is under its name and answers as it should, a rerun works, and
-//! nothing is left over.
+//! Builds and conversions that are killed, refused or out of space at every single operation of the store,
+//! and a machine that loses power there: the old index or the new one is under its name and answers as it
+//! should, a rerun works, and nothing is left over.
 
 use crate::cases::{case_runs, full_or_quick};
 use crate::progress::StageLog;
@@ -320,7 +320,8 @@ impl<'a> Sweep<'a> {
         self
     }
 
-    /// Lets `fault` strike at one operation after the other until a build gets through; returns how many there are.
+    /// Lets `fault` strike at one operation after the other until a build gets through; returns how many
+    /// there are.
     fn run(&self, exchange: bool, fault: Fault, powerless: Option<u64>) -> usize {
         let stride = match self.start.kind.in_parts {
             _ if strikes_all() => 1,
@@ -389,12 +390,12 @@ fn sweep(kind: Kind) {
 }
 
 #[test]
-fn padded_graphs() {
+fn padded_graphs_are_published_whole_or_not_at_all() {
     sweep(graph(GraphLayoutChoice::Padded));
 }
 
 #[test]
-fn striped_indexes() {
+fn striped_indexes_are_published_whole_or_not_at_all() {
     let data = Data::new();
     let striped = |kind, striped| Kind { striped, ..kind };
     let kinds = [
@@ -418,7 +419,7 @@ fn striped_indexes() {
 }
 
 #[test]
-fn graphs_with_vectors_held_out() {
+fn graphs_with_held_out_vectors_are_published_whole_or_not_at_all() {
     let data = Data::new();
     Sweep::new(&data, Kind { held_out: true, ..graph(GraphLayoutChoice::Csr) }, true).run(
         true,
@@ -428,23 +429,23 @@ fn graphs_with_vectors_held_out() {
 }
 
 #[test]
-fn page_local_graphs() {
+fn page_local_graphs_are_published_whole_or_not_at_all() {
     sweep(graph(GraphLayoutChoice::PageLocal));
 }
 
 #[test]
-fn packed_graphs() {
+fn packed_graphs_are_published_whole_or_not_at_all() {
     sweep(graph(GraphLayoutChoice::Csr));
 }
 
 #[test]
-fn groups() {
+fn groups_are_published_whole_or_not_at_all() {
     sweep(CLUSTER);
 }
 
 /// Sets that are divided first: what is spilled and removed beside the rest of a build.
 #[test]
-fn sets_in_parts() {
+fn sets_in_parts_are_published_whole_or_not_at_all() {
     let kinds = [CLUSTER, lists(PostingLayout::Grouped, false)].into_iter().enumerate();
     for (_, kind) in kinds.filter(|(number, _)| strikes_all() || case_runs(*number, 2)) {
         let data = Data::new();
@@ -461,7 +462,7 @@ fn sets_in_parts() {
 }
 
 #[test]
-fn graphs_in_parts() {
+fn graphs_in_parts_are_published_whole_or_not_at_all() {
     let data = Data::new();
     let kind = Kind { held_out: true, in_parts: true, ..graph(GraphLayoutChoice::Padded) };
     let sweep = Sweep::new(&data, kind, true);
@@ -473,19 +474,19 @@ fn graphs_in_parts() {
 }
 
 #[test]
-fn flat() {
+fn flat_indexes_are_published_whole_or_not_at_all() {
     for code_bytes in [None, Some(8)] {
         sweep(Kind { structure: Structure::Flat(code_bytes), ..CLUSTER });
     }
 }
 
 #[test]
-fn hash_tables() {
+fn hash_tables_are_published_whole_or_not_at_all() {
     sweep(Kind { structure: Structure::Tables, ..CLUSTER });
 }
 
 #[test]
-fn groups_where_names_cannot_be_exchanged() {
+fn groups_are_published_whole_or_not_at_all_without_exchange_of_names() {
     let data = Data::new();
     for old in [false, true] {
         let sweep = Sweep::new(&data, CLUSTER, old);
@@ -495,33 +496,33 @@ fn groups_where_names_cannot_be_exchanged() {
 }
 
 #[test]
-fn coupled_lists() {
+fn coupled_lists_are_published_whole_or_not_at_all() {
     sweep(lists(PostingLayout::Coupled, false));
 }
 
 #[test]
-fn coupled_lists_of_codes() {
+fn coupled_lists_of_codes_are_published_whole_or_not_at_all() {
     sweep(lists(PostingLayout::Coupled, true));
 }
 
 #[test]
-fn decoupled_lists() {
+fn decoupled_lists_are_published_whole_or_not_at_all() {
     sweep(lists(PostingLayout::Decoupled, false));
 }
 
 #[test]
-fn grouped_lists() {
+fn grouped_lists_are_published_whole_or_not_at_all() {
     sweep(lists(PostingLayout::Grouped, false));
 }
 
 #[test]
-fn conversions() {
+fn conversions_are_published_whole_or_not_at_all() {
     sweep(converted(GraphLayoutChoice::Padded, GraphLayoutChoice::Csr));
     sweep(converted(GraphLayoutChoice::Csr, GraphLayoutChoice::Padded));
 }
 
 #[test]
-fn a_build_that_is_killed_goes_on_where_it_was() {
+fn a_killed_build_continues_after_its_last_finished_stage() {
     let data = Data::new();
     for kind in [graph(GraphLayoutChoice::Padded), CLUSTER, lists(PostingLayout::Grouped, false)] {
         let sweep = Sweep::new(&data, kind, true);
@@ -550,7 +551,7 @@ fn a_build_that_is_killed_goes_on_where_it_was() {
 }
 
 #[test]
-fn what_cannot_be_replaced_is_refused_before_any_work() {
+fn targets_that_cannot_be_replaced_are_refused_before_any_work() {
     let data = Data::new();
     let bench = Bench::new(&data, CLUSTER, true);
     bench.platter.create_folder(Path::new("/folder/photos")).unwrap();

@@ -51,7 +51,7 @@ fn records(path: &Path) -> Vec<(Vec<u8>, Vec<u32>)> {
 }
 
 #[test]
-fn there_and_back_is_the_same_graph() {
+fn a_conversion_and_its_inverse_return_the_same_graph() {
     let dir = tempfile::tempdir().unwrap();
     for (element, metric, dim, count) in [
         (Element::U8, Metric::L2, 24, 3000),
@@ -97,7 +97,7 @@ fn there_and_back_is_the_same_graph() {
 }
 
 #[test]
-fn building_packed_and_packing_what_was_built_are_the_same_graph() {
+fn a_packed_build_and_a_packed_conversion_give_the_same_graph() {
     let dir = tempfile::tempdir().unwrap();
     let data = vectors(Element::U8, 2000, 16, 1);
     let [padded, packed, spread] = ["padded", "packed", "spread"].map(|name| dir.path().join(name));
@@ -108,7 +108,7 @@ fn building_packed_and_packing_what_was_built_are_the_same_graph() {
 }
 
 #[test]
-fn what_cannot_be_converted_is_said_and_nothing_is_left() {
+fn refused_conversions_state_the_reason_and_leave_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let data = vectors(Element::U8, 500, 16, 1);
     let [padded, paged, cluster, out] =

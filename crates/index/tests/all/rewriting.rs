@@ -1,5 +1,5 @@
-//! Vectors that are stored smaller and stored again: what compactions of `lsh` make of vectors that are longer than those of the
-//! build.
+//! Vectors that are stored smaller and stored again: what compactions of `lsh` make of vectors that are
+//! longer than those of the build.
 
 use crate::cases::{all_cases_run, case_runs, full_or_quick, quick_build};
 use crate::clustered::vectors;
@@ -75,7 +75,7 @@ fn exact_recall(index: &Index, data: &VectorFile, queries: &VectorFile, metric: 
 }
 
 #[test]
-fn longer_vectors_are_kept_as_they_were_given_until_the_index_is_compacted() {
+fn longer_vectors_are_kept_unchanged_until_the_index_is_compacted() {
     let data = vectors(Element::F32, BUILT, DIM, 1);
     let all = Metric::ALL.into_iter().enumerate();
     let all =
@@ -148,7 +148,7 @@ fn vectors_whose_distances_no_f32_holds_are_refused_with_their_row() {
 }
 
 #[test]
-fn bytes_do_not_wear_out() {
+fn errors_of_bytes_do_not_grow_with_compactions() {
     let base = vectors(Element::F32, BUILT, DIM, 3);
     for metric in [Metric::InnerProduct, Metric::L2]
         .into_iter()
@@ -176,7 +176,8 @@ fn bytes_do_not_wear_out() {
         let farthest = left.iter().zip(&given).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         assert!(farthest < stored.scale, "{metric}: off by {farthest}, and a step is {}", stored.scale);
 
-        // What is said of the loss is what is lost of the vectors as they were given, not of those of the last time.
+        // What is said of the loss is what is lost of the vectors as they were given, not of those of the
+        // last time.
         let loss = stored.loss.unwrap();
         let said = f64::from(loss.component_error.unwrap());
         assert!((0.8..1.25).contains(&(said / error)), "{metric}: {said} is said and {error} is so");
@@ -198,7 +199,7 @@ fn bytes_do_not_wear_out() {
 }
 
 #[test]
-fn directions_do_not_wear_out() {
+fn errors_of_directions_do_not_grow_with_compactions() {
     // With an offset they point nearly the same way; few dimensions round worst.
     let data =
         file(&floats(&vectors(Element::F32, BUILT, DIM, 4)).iter().map(|v| v + 300.0).collect::<Vec<_>>());
@@ -217,7 +218,7 @@ fn directions_do_not_wear_out() {
 }
 
 #[test]
-fn halves_under_cosine_of_earlier_versions_are_compared_by_their_direction() {
+fn f16_vectors_of_earlier_versions_are_compared_by_direction_under_cosine() {
     // As earlier versions stored them: of length 1, but for the rounding.
     let values =
         floats(&vectors(Element::F32, BUILT, DIM, 4)).into_iter().map(|v| v + 2000.0).collect::<Vec<_>>();
@@ -248,7 +249,7 @@ fn halves_under_cosine_of_earlier_versions_are_compared_by_their_direction() {
 }
 
 #[test]
-fn what_was_stored_before_is_checked() {
+fn the_history_of_a_stored_form_is_checked() {
     let data = vectors(Element::F32, 40, DIM, 1);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");

@@ -1,4 +1,5 @@
-//! Files and ranges of files of one index in another of the same shape: refused, or the answers stay the same.
+//! Files and ranges of files of one index in another of the same shape: refused, or the answers stay the
+//! same.
 
 use crate::cases::{case_runs, quick_build};
 use crate::clustered::vectors;
@@ -47,7 +48,8 @@ fn kinds() -> Vec<(&'static str, BuildOptions)> {
     ]
 }
 
-/// An index like it: of other data, with another seed, of the same data in an earlier state, or grown otherwise.
+/// An index like it: of other data, with another seed, of the same data in an earlier state, or grown
+/// otherwise.
 fn relatives(folder: &Path, options: &BuildOptions) -> Vec<(&'static str, PathBuf)> {
     let data = vectors(Element::U8, COUNT, 16, 1);
     let older = {
@@ -72,7 +74,8 @@ fn relatives(folder: &Path, options: &BuildOptions) -> Vec<(&'static str, PathBu
     ]
 }
 
-/// From files, from memory, and from files with as little memory as will do: some codes then stay on the tier.
+/// From files, from memory, and from files with as little memory as will do: some codes then stay on the
+/// tier.
 fn openings(path: &Path) -> [OpenOptions; 3] {
     let little = OpenOptions { memory_bytes: Some(1), ..OpenOptions::default() };
     let Err(IndexError::Memory { needed, .. }) = Index::open(path, &little).map(|_| ()) else {
@@ -169,15 +172,16 @@ fn swap_all(name: &str, options: &BuildOptions) {
 }
 
 #[test]
-fn what_is_of_another_index_is_refused_or_answers_the_same() {
+fn parts_of_another_index_are_refused_or_change_no_answer() {
     for (_, (name, options)) in kinds().into_iter().enumerate().filter(|(number, _)| case_runs(*number, 2)) {
         swap_all(name, &options);
     }
 }
 
-/// Pages and records of the file that searches read are told apart by their checksums alone, whatever the files' say.
+/// Pages and records of the file that searches read are told apart by their checksums alone, whatever the
+/// files' say.
 #[test]
-fn a_resealed_manifest_does_not_lend_pages_to_another_index() {
+fn pages_of_another_index_are_refused_although_the_manifest_fits() {
     for (name, options) in kinds() {
         let dir = tempfile::tempdir().unwrap();
         let (path, other) = (dir.path().join("index"), dir.path().join("other"));

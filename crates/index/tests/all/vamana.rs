@@ -94,7 +94,7 @@ fn every_metric_and_element_reaches_its_recall_on_every_tier_alike() {
 }
 
 #[test]
-fn pipelined_search_finds_as_much() {
+fn pipelined_searches_reach_the_same_recall() {
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) = (vectors(Element::U8, 3000, 32, 1), vectors(Element::U8, 100, 32, 2));
     let path = dir.path().join("index");
@@ -113,7 +113,7 @@ fn pipelined_search_finds_as_much() {
 }
 
 #[test]
-fn calibration_picks_an_effort_that_keeps_its_word() {
+fn the_effort_for_a_recall_reaches_it() {
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) =
         (vectors(Element::F32, full_or_quick(8000, 4000), 48, 1), vectors(Element::F32, 1000, 48, 2));
@@ -130,8 +130,8 @@ fn calibration_picks_an_effort_that_keeps_its_word() {
         for asked in [0.8, 0.9, 0.95, 0.99] {
             let found = search(&index, &queries, 10, Effort::Recall(asked));
             let recall = recall(&found, &truth);
-            // With well separated clusters a query finds all or nothing, which leaves 0.02 and more to chance.
-            // And the least effort may find more than was asked for.
+            // With well separated clusters a query finds all or nothing, which leaves 0.02 and more to
+            // chance. And the least effort may find more than was asked for.
             let error = recall - f64::from(asked.max(least));
             println!("{layout:?}: asked {asked}, got {recall} at {}", found.search_list);
             assert!((-0.04..=0.04).contains(&error), "asked {asked}, got {recall} at {}", found.search_list);
@@ -140,7 +140,7 @@ fn calibration_picks_an_effort_that_keeps_its_word() {
 }
 
 #[test]
-fn odd_sizes_return_all_there_is() {
+fn sets_of_odd_sizes_are_found_completely() {
     let dir = tempfile::tempdir().unwrap();
     for (name, data) in [
         ("one", vectors(Element::F32, 1, 7, 3)),

@@ -43,7 +43,7 @@ fn search(path: &Path, queries: &VectorFile, k: usize, list: u32) -> SearchResul
 }
 
 #[test]
-fn parts_answer_as_well_as_the_whole() {
+fn a_build_in_parts_reaches_the_same_recall() {
     let dir = tempfile::tempdir().unwrap();
     let (whole, parts) = (dir.path().join("whole"), dir.path().join("parts"));
     let pairs = [
@@ -93,7 +93,8 @@ fn one_seed_and_one_thread_give_one_graph() {
     assert_eq!(built[0].files, built[1].files);
 }
 
-/// Vectors that no plane divides, and ones that lie in tight heaps far apart: parts that no link joins by itself.
+/// Vectors that no plane divides, and ones that lie in tight heaps far apart: parts that no link joins by
+/// itself.
 #[test]
 fn every_vector_is_reached() {
     let dir = tempfile::tempdir().unwrap();
@@ -124,7 +125,7 @@ fn every_vector_is_reached() {
 }
 
 #[test]
-fn another_layout_says_which_one_takes_less_memory() {
+fn a_refused_layout_advises_one_that_takes_less_memory() {
     let dir = tempfile::tempdir().unwrap();
     let data = vectors(Element::U8, 3000, 16, 1);
     for layout in [GraphLayoutChoice::PageLocal, GraphLayoutChoice::Csr] {

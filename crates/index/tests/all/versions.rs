@@ -106,7 +106,7 @@ fn indexes_of_every_version_are_read() {
 
 /// Codecs whose rotations are of bytes, shorter codes, efforts by query: version 2 has them since.
 #[test]
-fn what_a_version_was_given_later_is_read() {
+fn later_additions_to_a_version_are_read() {
     let folder = folder().join("version_2_later");
     let known = ["cluster", "cluster_cosine", "flat_codes", "lsh", "spann_codes"];
     assert_eq!(names(&folder), known);

@@ -1,6 +1,7 @@
-//! Search among some of the rows, in every family and layout: the recall that was asked for, whichever rows these are.
+//! Search among some of the rows, in every family and layout: the recall that was asked for, whichever rows
+//! these are.
 
-use crate::cases::{CaseSelection, all_cases_run, case_runs, full_or_quick, quick_build};
+use crate::cases::{CaseSelection, all_cases_run, full_or_quick, quick_build};
 use crate::clustered::vectors;
 use crate::files;
 use crate::shared;
@@ -97,7 +98,8 @@ impl Data {
         build(&self.rows, path, &options, &Silent).unwrap();
     }
 
-    /// The share of the rows of `set` nearest to the queries that were found; checks whatever else is asked of the answer.
+    /// The share of the rows of `set` nearest to the queries that were found; checks whatever else is asked
+    /// of the answer.
     fn recall(&self, what: &str, set: &RowSet, k: usize, found: &SearchResult) -> f64 {
         let wanted = k.min(set.count() as usize);
         assert_eq!(found.k, wanted, "{what}");
@@ -203,7 +205,7 @@ fn missed(data: &Data, name: &str, index: &Index, recalls: &[f32]) -> Vec<String
 }
 
 #[test]
-fn every_family_finds_what_was_asked_for_among_any_rows() {
+fn every_family_reaches_the_recall_in_any_set_of_rows() {
     let data = Data::shared(ROWS);
     let mut all = Vec::new();
     let recalls = [0.9, 0.95, 0.99];
@@ -216,7 +218,7 @@ fn every_family_finds_what_was_asked_for_among_any_rows() {
 }
 
 #[test]
-fn so_it_is_under_every_metric_and_in_memory() {
+fn every_metric_reaches_the_recall_in_memory() {
     let (mut all, mut cases) = (Vec::new(), CaseSelection::one_in(5));
     for (element, metric) in
         [(Element::F32, Metric::InnerProduct), (Element::F32, Metric::Cosine), (Element::I8, Metric::L2)]
@@ -233,7 +235,7 @@ fn so_it_is_under_every_metric_and_in_memory() {
 }
 
 #[test]
-fn a_batch_has_the_answers_of_its_queries_and_equal_sets_have_equal_answers() {
+fn batches_and_equal_sets_do_not_change_answers() {
     let data = Data::shared(3000);
     for (name, _) in kinds() {
         let index = open(&data.built(name), TierChoice::File);
@@ -261,7 +263,7 @@ fn a_batch_has_the_answers_of_its_queries_and_equal_sets_have_equal_answers() {
 }
 
 #[test]
-fn tiers_have_the_same_answers() {
+fn all_tiers_give_the_same_answers() {
     let data = Data::shared(3000);
     let mut compared = 0;
     for (name, _) in kinds() {
@@ -269,7 +271,8 @@ fn tiers_have_the_same_answers() {
         let (file, dram) = (open(&path, TierChoice::File), open(&path, TierChoice::Dram));
         for step in [2, 9, 100, 1000] {
             let set = every(3000, step);
-            // Efforts for a recall, and plans, may depend on the tier; of one plan and effort the answers do not.
+            // Efforts for a recall, and plans, may depend on the tier; of one plan and effort the answers do
+            // not.
             let effort = if name == "flat" { Effort::Recall(1.0) } else { Effort::SearchList(200) };
             let knows = !matches!(name, "flat" | "partitioned");
             let named =
@@ -288,7 +291,7 @@ fn tiers_have_the_same_answers() {
 }
 
 #[test]
-fn queries_of_a_flat_index_share_what_is_read_where_all_rows_match() {
+fn queries_of_a_flat_index_share_reads_if_all_rows_match() {
     let dir = tempfile::tempdir().unwrap();
     for element in [Element::U8, Element::F32] {
         let data = Data::new(element, Metric::L2, 3000);
@@ -305,7 +308,7 @@ fn queries_of_a_flat_index_share_what_is_read_where_all_rows_match() {
 }
 
 #[test]
-fn a_scan_reads_what_holds_the_set_once_for_all_queries() {
+fn a_scan_reads_the_rows_of_the_set_once_for_all_queries() {
     let data = Data::shared(3000);
     let set = Arc::new(RowSet::from_ids(3000, [7, 8, 1500, 2999].into_iter()));
     for (name, _) in kinds() {
@@ -329,7 +332,7 @@ fn a_scan_reads_what_holds_the_set_once_for_all_queries() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_and_nothing_is_an_answer() {
+fn invalid_sets_are_refused_and_empty_sets_find_nothing() {
     let data = Data::new(Element::U8, Metric::L2, 1000);
     let dir = tempfile::tempdir().unwrap();
     let none = VectorFile::from_rows(Element::U8, DIM, Vec::new());
@@ -364,7 +367,7 @@ fn what_cannot_be_is_refused_and_nothing_is_an_answer() {
 }
 
 #[test]
-fn whoever_waits_no_longer_is_not_kept() {
+fn searches_within_sets_can_be_cancelled_and_can_be_late() {
     let data = Data::shared(3000);
     let cancelled = AtomicBool::new(true);
     let cancel = Control { cancel: Some(&cancelled), deadline: None };
@@ -381,7 +384,7 @@ fn whoever_waits_no_longer_is_not_kept() {
 }
 
 #[test]
-fn what_is_known_of_sets_fits_the_budget() {
+fn the_data_kept_for_sets_fits_the_budget() {
     let data = Data::shared(ROWS);
     let mut cases = CaseSelection::one_in(3);
     for (name, _) in kinds() {
@@ -414,7 +417,7 @@ fn what_is_known_of_sets_fits_the_budget() {
 }
 
 #[test]
-fn an_index_that_has_changed_is_not_searched_by_its_rows() {
+fn a_changed_index_cannot_be_searched_within_rows() {
     let data = Data::new(Element::U8, Metric::L2, 1000);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("lsh");
@@ -429,7 +432,7 @@ fn an_index_that_has_changed_is_not_searched_by_its_rows() {
 }
 
 #[test]
-fn damage_is_an_error_and_no_answer() {
+fn damage_is_an_error() {
     let data = Data::shared(3000);
     let dir = tempfile::tempdir().unwrap();
     for (name, _) in kinds() {

@@ -44,7 +44,7 @@ fn complaint(target: &Target, bytes: &[u8]) -> Option<String> {
 }
 
 #[test]
-fn seeds_are_read_without_complaint() {
+fn valid_files_are_read() {
     for target in &TARGETS {
         for seed in (target.seeds)() {
             assert_eq!(complaint(target, &seed), None, "{}", target.name);
@@ -54,7 +54,7 @@ fn seeds_are_read_without_complaint() {
 
 /// Each file `found/READER/*` made the reader fail once.
 #[test]
-fn files_that_once_did_harm_do_none() {
+fn files_that_once_broke_a_reader_are_read() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mutations/found");
     for entry in folder.read_dir().unwrap().map(Result::unwrap) {
         let name = entry.file_name().into_string().unwrap();
@@ -67,7 +67,7 @@ fn files_that_once_did_harm_do_none() {
 }
 
 #[test]
-fn damaged_files_do_no_harm() {
+fn damaged_files_break_no_reader() {
     for (index, target) in TARGETS.iter().enumerate() {
         let seeds = (target.seeds)();
         for round in 0..rounds() {
@@ -82,7 +82,7 @@ fn damaged_files_do_no_harm() {
 }
 
 #[test]
-fn every_single_cut_of_every_seed_does_no_harm() {
+fn truncated_files_break_no_reader() {
     for target in &TARGETS {
         for seed in (target.seeds)() {
             for len in 0..seed.len().min(2048) {

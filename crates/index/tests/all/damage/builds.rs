@@ -19,7 +19,7 @@ fn families() -> [FamilyOptions; 2] {
 }
 
 #[test]
-fn existing_targets_are_kept_unless_told_otherwise() {
+fn existing_targets_are_kept_without_overwrite() {
     let TestIndex { folder, path, .. } = TestIndex::build(graph(GraphLayoutChoice::Padded));
     let options = || options(graph(GraphLayoutChoice::Padded));
     let data = vectors(Element::U8, 100, 16, 5);

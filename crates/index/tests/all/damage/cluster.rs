@@ -24,7 +24,7 @@ fn missing_and_truncated_files_are_named() {
 /// Searches of files do not read the places. `verify` finds the damage before a search that reads single
 /// vectors needs them.
 #[test]
-fn damaged_places_are_found_where_nobody_reads_them() {
+fn verify_finds_damaged_places_that_searches_do_not_read() {
     let index = built();
     let original = index.read("places.bin");
     assert!(index.is_sound());
@@ -79,7 +79,7 @@ const LIES: [Lie; 24] = [
 ];
 
 #[test]
-fn lying_manifests_are_refused() {
+fn contradictory_manifests_are_refused() {
     built().refuse_manifests(&LIES);
 }
 
@@ -137,7 +137,7 @@ fn check_places(index: &TestIndex) {
 }
 
 #[test]
-fn groups_that_lie_behind_checksums_that_fit_are_refused() {
+fn contradictory_groups_are_refused_although_checksums_fit() {
     let index = built();
     let centroids = index.read("centroids.bin");
     let entry = ClusterEntry::read(&index.manifest()).unwrap();

@@ -18,7 +18,7 @@ fn change(manifest: &mut Manifest, change: impl FnOnce(&mut GraphEntry)) {
 }
 
 #[test]
-fn lying_manifests_are_refused() {
+fn contradictory_manifests_are_refused() {
     build(GraphLayoutChoice::Padded).refuse_manifests(&[
         |m| m.family = "vamana".into(),
         |m| m.family = "spann".into(),
@@ -39,7 +39,7 @@ fn lying_manifests_are_refused() {
 }
 
 #[test]
-fn lying_manifests_of_pages_are_refused() {
+fn contradictory_manifests_of_page_local_graphs_are_refused() {
     build(GraphLayoutChoice::PageLocal).refuse_manifests(&[
         |m| m.vectors += 1000,
         |m| change(m, |g| g.page_vectors = 0),
@@ -51,7 +51,7 @@ fn lying_manifests_of_pages_are_refused() {
 }
 
 #[test]
-fn lying_manifests_of_packed_records_are_refused() {
+fn contradictory_manifests_of_packed_records_are_refused() {
     build(GraphLayoutChoice::Csr).refuse_manifests(&[
         |m| m.vectors += 1,
         |m| m.vectors -= 1,
@@ -65,7 +65,7 @@ fn lying_manifests_of_packed_records_are_refused() {
 }
 
 #[test]
-fn offsets_that_lead_elsewhere_are_refused_whatever_their_checksum() {
+fn wrong_offsets_are_refused_although_checksums_fit() {
     let index = build(GraphLayoutChoice::Csr);
     let sound = index.read("offsets.bin");
     let (mut refused_at_open, mut refused_later) = (0, 0);

@@ -78,7 +78,7 @@ fn add_falling_point(curve: &mut Value) {
 
 /// Opening and verifying refuse such a calibration, before any search uses it.
 #[test]
-fn calibration_that_nobody_measured_is_refused() {
+fn an_impossible_calibration_is_refused() {
     for (name, family) in [
         ("graph", graph(GraphLayoutChoice::Padded)),
         ("cluster", cluster()),
@@ -117,7 +117,7 @@ fn sealed(json: &str) -> Vec<u8> {
 }
 
 #[test]
-fn foreign_directories_and_later_versions_are_refused_with_what_to_do() {
+fn foreign_folders_and_later_versions_are_refused_with_advice() {
     let index = TestIndex::build(graph(GraphLayoutChoice::Padded));
     let refused = |path: &std::path::Path| {
         Index::open(path, &OpenOptions { tier: TierChoice::File, ..OpenOptions::default() })

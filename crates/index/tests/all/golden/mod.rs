@@ -1,7 +1,8 @@
 //! Counters that change only on purpose, for every instruction set that this processor has.
 //!
-//! Codes and centroids are trained in floating point, whose rounding differs between instruction sets, and the best one
-//! is chosen once a process: so a test runs itself again, once for each, and compares with what the file has of it.
+//! Codes and centroids are trained in floating point, whose rounding differs between instruction sets, and
+//! the best one is chosen once a process: so a test runs itself again, once for each, and compares with what
+//! the file has of it.
 
 use bathyal_kernels::Isa;
 use serde_json::{Map, Value};
@@ -17,8 +18,8 @@ const REWRITE: &str = "BATHYAL_REWRITE_GOLDEN";
 /// What a process prints that has nothing to compare with.
 const NONE_YET: &str = "no golden counters yet";
 
-/// True in the process that the whole test was called in, which has then run the test `name` of `module` (its `module_path!()`) for
-/// every instruction set; false in those, which go on with it.
+/// True in the process that the whole test was called in, which has then run the test `name` of `module` (its
+/// `module_path!()`) for every instruction set; false in those, which go on with it.
 pub fn ran_on_every_isa(module: &str, name: &str) -> bool {
     let module = module.split_once("::").map_or("", |(_, module)| module);
     let name = &format!("{module}::{name}");

@@ -124,7 +124,7 @@ fn recall(path: &Path, data: &VectorFile, queries: &VectorFile, metric: Metric, 
 }
 
 #[test]
-fn every_vector_is_in_a_list_and_stored_as_its_layout_says() {
+fn every_vector_is_in_a_list_and_is_stored_as_the_layout_requires() {
     let dir = tempfile::tempdir().unwrap();
     for (at, metric) in [Metric::L2, Metric::InnerProduct, Metric::Cosine].into_iter().enumerate() {
         // Each element with a metric.
@@ -151,7 +151,7 @@ fn every_vector_is_in_a_list_and_stored_as_its_layout_says() {
 }
 
 #[test]
-fn one_seed_gives_one_index_whatever_the_threads() {
+fn the_number_of_threads_does_not_change_the_index() {
     let dir = tempfile::tempdir().unwrap();
     let data = vectors(Element::F32, full_or_quick(4000, 2000), 16, 3);
     for layout in LAYOUTS {
@@ -167,7 +167,7 @@ fn one_seed_gives_one_index_whatever_the_threads() {
 }
 
 #[test]
-fn any_budget_gives_an_index_as_good_and_too_small_a_one_is_refused() {
+fn the_smallest_budget_gives_the_same_recall_and_a_smaller_one_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     // Vectors that take more than any other stage does.
     let (element, count, dim) = full_or_quick((Element::U8, 200_000, 96), (Element::F32, 27_000, 128));
@@ -190,7 +190,7 @@ fn any_budget_gives_an_index_as_good_and_too_small_a_one_is_refused() {
 }
 
 #[test]
-fn odd_data_and_odd_options_give_lists_that_answer() {
+fn odd_data_and_odd_options_give_complete_lists() {
     let dir = tempfile::tempdir().unwrap();
     let equal = |count: usize| {
         VectorFile::from_rows(
@@ -243,7 +243,7 @@ fn odd_data_and_odd_options_give_lists_that_answer() {
 }
 
 #[test]
-fn queries_given_decide_where_vectors_are_stored() {
+fn given_queries_decide_where_vectors_are_stored() {
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) =
         (vectors(Element::F32, full_or_quick(6000, 3000), 24, 10), vectors(Element::F32, 3, 24, 11));
@@ -266,7 +266,7 @@ fn queries_given_decide_where_vectors_are_stored() {
 }
 
 #[test]
-fn replicas_suit_the_layout_unless_a_number_is_given() {
+fn the_default_number_of_replicas_depends_on_the_layout() {
     let dir = tempfile::tempdir().unwrap();
     let data = vectors(Element::U8, 3000, 24, 12);
     let suited = [DEFAULT_COUPLED_REPLICAS, DEFAULT_DECOUPLED_REPLICAS, DEFAULT_GROUPED_REPLICAS];
@@ -293,7 +293,7 @@ fn replicas_suit_the_layout_unless_a_number_is_given() {
 }
 
 #[test]
-fn options_out_of_range_are_refused_with_what_would_do() {
+fn options_out_of_range_are_refused_with_advice() {
     let dir = tempfile::tempdir().unwrap();
     let data = vectors(Element::F32, 100, 8, 8);
     let base = lists(PostingLayout::Grouped);
@@ -321,7 +321,7 @@ fn options_out_of_range_are_refused_with_what_would_do() {
 }
 
 #[test]
-fn a_build_stops_wherever_it_is_asked_to_and_leaves_nothing() {
+fn a_build_can_be_cancelled_at_any_moment_and_leaves_nothing() {
     let data = vectors(Element::U8, 2000, 16, 9);
     check_cancellation(&data, &options(Metric::L2, PostingLayout::Grouped), 12);
 }

@@ -106,7 +106,7 @@ fn copied_lists(path: &Path) -> Vec<Vec<u32>> {
 }
 
 #[test]
-fn lists_hold_the_codes_of_what_they_would_hold_copies_of() {
+fn lists_of_codes_contain_the_same_vectors_as_lists_of_copies() {
     let dir = tempfile::tempdir().unwrap();
     for (at, metric) in [Metric::L2, Metric::InnerProduct, Metric::Cosine].into_iter().enumerate() {
         // Each element with a metric.
@@ -154,7 +154,7 @@ fn lists_hold_the_codes_of_what_they_would_hold_copies_of() {
 }
 
 #[test]
-fn candidates_and_lists_are_chosen_apart() {
+fn the_numbers_of_candidates_and_of_lists_are_independent() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
     let (data, queries) = (vectors(Element::F32, 5000, 32, 1), vectors(Element::F32, 50, 32, 2));
@@ -190,7 +190,7 @@ fn candidates_and_lists_are_chosen_apart() {
 }
 
 #[test]
-fn one_seed_gives_one_index_whatever_the_threads() {
+fn the_number_of_threads_does_not_change_the_index() {
     let dir = tempfile::tempdir().unwrap();
     let data = vectors(Element::F16, full_or_quick(4000, 2000), 16, 3);
     let mut first = None;
@@ -212,7 +212,7 @@ fn one_seed_gives_one_index_whatever_the_threads() {
 }
 
 #[test]
-fn any_budget_gives_an_index_as_good() {
+fn the_smallest_budget_gives_the_same_recall() {
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) =
         (vectors(Element::U8, full_or_quick(60_000, 12_000), 96, 4), vectors(Element::U8, 50, 96, 5));
@@ -235,12 +235,12 @@ fn any_budget_gives_an_index_as_good() {
 }
 
 #[test]
-fn a_build_stops_wherever_it_is_asked_to_and_leaves_nothing() {
+fn a_build_can_be_cancelled_at_any_moment_and_leaves_nothing() {
     check_cancellation(&vectors(Element::U8, 2000, 16, 9), &options(Metric::L2), 15);
 }
 
 #[test]
-fn what_lists_cannot_hold_is_refused_with_what_would_do() {
+fn codes_that_lists_cannot_contain_are_refused_with_advice() {
     let dir = tempfile::tempdir().unwrap();
     let data = vectors(Element::F32, 100, 8, 8);
     let base = lists();

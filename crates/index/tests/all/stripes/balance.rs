@@ -1,7 +1,7 @@
 //! Six devices as one under the searches of every family: an even load.
 //!
-//! `cargo test -p bathyal-index --test stripes even -- --nocapture` prints a table like that of `docs/stripes.md`, which
-//! `examples/stripe_spread.rs` makes of any index.
+//! `cargo test -p bathyal-index --test stripes even -- --nocapture` prints a table like that of
+//! `docs/stripes.md`, which `examples/stripe_spread.rs` makes of any index.
 
 use crate::cases::quick_build;
 use crate::clustered::vectors;

@@ -39,8 +39,8 @@ impl Disks {
         StripeOptions { stripe_bytes: UNIT, ..StripeOptions::over(names.iter().map(|name| self.path(name))) }
     }
 
-    /// Builds an index of the data of number `seed` as `name`, in place of what is there, over the disks; over none it is one
-    /// file.
+    /// Builds an index of the data of number `seed` as `name`, in place of what is there, over the disks;
+    /// over none it is one file.
     pub fn build(&self, name: &str, seed: u64, disks: &[&str]) -> PathBuf {
         let path = self.path(name);
         let options = BuildOptions {

@@ -21,7 +21,7 @@ fn counts(disks: &Disks) -> [usize; 4] {
 }
 
 #[test]
-fn parts_go_with_the_index_that_they_are_of() {
+fn parts_are_removed_with_their_index() {
     let disks = Disks::new();
     let index = disks.build("index", 1, &["a", "b"]);
     let one = answers(&index, &[]).unwrap();
@@ -44,7 +44,7 @@ fn parts_go_with_the_index_that_they_are_of() {
 }
 
 #[test]
-fn the_manifest_says_what_the_parts_are() {
+fn the_manifest_describes_the_parts() {
     let disks = Disks::new();
     let (whole, striped) = (disks.build("whole", 1, &[]), disks.build("striped", 1, &["a", "b", "c"]));
     let (plain, manifest) = (Manifest::read(&whole).unwrap(), Manifest::read(&striped).unwrap());
@@ -70,7 +70,7 @@ fn the_manifest_says_what_the_parts_are() {
 }
 
 #[test]
-fn parts_are_found_where_they_were_moved() {
+fn moved_parts_are_found_in_the_given_folders() {
     let disks = Disks::new();
     let index = disks.build("index", 1, &["a", "b"]);
     let sound = answers(&index, &[]).unwrap();
@@ -102,7 +102,7 @@ fn parts_are_found_where_they_were_moved() {
 }
 
 #[test]
-fn conversions_lead_anywhere_and_back() {
+fn conversions_between_stripes_keep_the_index() {
     let disks = Disks::new();
     let whole = disks.build("whole", 1, &[]);
     let (sound, path) = (answers(&whole, &[]).unwrap(), disks.path("copy"));
@@ -155,7 +155,7 @@ fn a_copy_of_the_folder_does_not_own_the_parts() {
 }
 
 #[test]
-fn folders_that_nothing_can_be_striped_over_are_refused_before_any_work() {
+fn folders_that_cannot_hold_a_stripe_are_refused_before_any_work() {
     let disks = Disks::new();
     let data = vectors(Element::U8, 300, 32, 1);
     let (file, index) = (disks.path("file"), disks.path("index"));

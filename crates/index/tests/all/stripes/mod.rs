@@ -1,5 +1,5 @@
-//! Indexes striped over several disks: what is missing, swapped, cut, foreign or stale is named; what is moved is found; what
-//! is replaced goes; and the load is even.
+//! Indexes striped over several disks: what is missing, swapped, cut, foreign or stale is named; what is
+//! moved is found; what is replaced goes; and the load is even.
 
 mod balance;
 mod disks;

@@ -1,5 +1,5 @@
-//! An index on several simulated devices as one: what each of them has to do under real searches. All but the order in
-//! which threads of a search meet follows from seeds, and there is one thread.
+//! An index on several simulated devices as one: what each of them has to do under real searches. All but the
+//! order in which threads of a search meet follows from seeds, and there is one thread.
 
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::open::WrapTier;
@@ -38,8 +38,8 @@ impl Spread {
     }
 }
 
-/// Searches the index at `path`, which is not striped, for `queries` as if it were, in units of `stripe_bytes` over `devices`
-/// disks of 75 us a read and 100,000 reads a second each.
+/// Searches the index at `path`, which is not striped, for `queries` as if it were, in units of
+/// `stripe_bytes` over `devices` disks of 75 us a read and 100,000 reads a second each.
 pub fn measure(
     path: &Path,
     queries: &VectorFile,

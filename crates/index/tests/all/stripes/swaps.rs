@@ -27,7 +27,7 @@ fn refused(index: &Path, path: &Path, words: &[&str]) {
 }
 
 #[test]
-fn parts_that_are_missing_are_named_with_their_disk() {
+fn missing_parts_are_named_with_their_disk() {
     let disks = Disks::new();
     let index = disks.build("index", 1, &["a", "b", "c"]);
     let (sound, part) = (answers(&index, &[]).unwrap(), disks.part("b"));
@@ -47,7 +47,7 @@ fn parts_that_are_missing_are_named_with_their_disk() {
 }
 
 #[test]
-fn disks_that_were_exchanged_are_named() {
+fn exchanged_disks_are_named() {
     let disks = Disks::new();
     let index = disks.build("index", 1, &["a", "b"]);
     let (sound, part) = (answers(&index, &[]).unwrap(), disks.part("a"));
@@ -62,7 +62,7 @@ fn disks_that_were_exchanged_are_named() {
 }
 
 #[test]
-fn parts_of_each_others_names_are_told_apart() {
+fn exchanged_parts_are_named() {
     let disks = Disks::new();
     let index = disks.build("index", 1, &["a", "b"]);
     let (first, second) = (disks.part("a"), disks.part("b"));
@@ -74,7 +74,7 @@ fn parts_of_each_others_names_are_told_apart() {
 }
 
 #[test]
-fn parts_of_others_are_told_apart() {
+fn parts_of_other_indexes_are_named() {
     let disks = Disks::new();
     let index = disks.build("index", 1, &["a", "b"]);
     let part = disks.part("a");
@@ -105,7 +105,7 @@ fn parts_of_others_are_told_apart() {
 }
 
 #[test]
-fn a_disk_that_fails_under_a_search_is_named() {
+fn a_disk_that_fails_during_a_search_is_named() {
     let disks = Disks::new();
     let index = disks.build("index", 1, &["a", "b"]);
     let rates = FaultRates { error: 1.0, ..FaultRates::NONE };

@@ -53,7 +53,7 @@ pub fn manifest() -> Manifest {
         places: Some(file("places.bin", 2 * 50 * 8)),
         positions: Some(file("positions.bin", positions::file_bytes(100))),
         page_bytes: 512,
-        pages: 2,
+        group_pages: 2,
         groups,
         runs,
         codes: CodesEntry {

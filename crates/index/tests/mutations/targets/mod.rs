@@ -40,20 +40,24 @@ const fn target(name: &'static str, seeds: fn() -> Vec<Vec<u8>>, read: fn(&[u8])
 
 /// Every reader. The seeds of random mutations depend on the order.
 pub const TARGETS: [Target; 46] = [
-    target("fbin", || vectors::bin(4), |bytes| vectors::vectors(FileFormat::Bin(Element::F32), bytes)),
-    target("f16bin", || vectors::bin(2), |bytes| vectors::vectors(FileFormat::Bin(Element::F16), bytes)),
-    target("b1bin", vectors::bits, |bytes| vectors::vectors(FileFormat::Bin(Element::B1), bytes)),
-    target("u8bin", || vectors::bin(1), |bytes| vectors::vectors(FileFormat::Bin(Element::U8), bytes)),
-    target("fvecs", || vectors::vecs(4), |bytes| vectors::vectors(FileFormat::Vecs(Element::F32), bytes)),
-    target("bvecs", || vectors::vecs(1), |bytes| vectors::vectors(FileFormat::Vecs(Element::U8), bytes)),
+    target("fbin", || vectors::bin(4), |bytes| vectors::read_vectors(FileFormat::Bin(Element::F32), bytes)),
+    target("f16bin", || vectors::bin(2), |bytes| vectors::read_vectors(FileFormat::Bin(Element::F16), bytes)),
+    target("b1bin", vectors::bits, |bytes| vectors::read_vectors(FileFormat::Bin(Element::B1), bytes)),
+    target("u8bin", || vectors::bin(1), |bytes| vectors::read_vectors(FileFormat::Bin(Element::U8), bytes)),
+    target(
+        "fvecs",
+        || vectors::vecs(4),
+        |bytes| vectors::read_vectors(FileFormat::Vecs(Element::F32), bytes),
+    ),
+    target("bvecs", || vectors::vecs(1), |bytes| vectors::read_vectors(FileFormat::Vecs(Element::U8), bytes)),
     target("wire", wire::wire, wire::operations),
-    target("npy", vectors::npy, |bytes| vectors::vectors(FileFormat::Npy, bytes)),
+    target("npy", vectors::npy, |bytes| vectors::read_vectors(FileFormat::Npy, bytes)),
     target(
         "ibin",
         || vectors::bin(4).into_iter().chain(vectors::bin(8)).collect(),
-        |bytes| vectors::ids(IdFormat::Ibin, bytes),
+        |bytes| vectors::read_ids(IdFormat::Ibin, bytes),
     ),
-    target("ivecs", || vectors::vecs(4), |bytes| vectors::ids(IdFormat::Ivecs, bytes)),
+    target("ivecs", || vectors::vecs(4), |bytes| vectors::read_ids(IdFormat::Ivecs, bytes)),
     target("manifest", || vec![manifests::manifest()], manifests::manifest_file),
     target("manifest_content", || vec![content(&graph::manifest())], manifests::manifest_content),
     target("graph_page", || vec![graph::page()], graph::graph_records),

@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// Reads a file of vectors. All rows of an accepted file are within its bytes, and the last row ends with the
 /// file.
-pub fn vectors(format: FileFormat, bytes: &[u8]) {
+pub fn read_vectors(format: FileFormat, bytes: &[u8]) {
     let Ok(file) = VectorFile::from_file_bytes(format, bytes.to_vec()) else { return };
     assert!(file.count() > 0 && file.dim() > 0);
     assert_eq!(file.row_bytes(), file.element().row_bytes(file.dim()));
@@ -25,7 +25,7 @@ pub fn vectors(format: FileFormat, bytes: &[u8]) {
     }
 }
 
-pub fn ids(format: IdFormat, bytes: &[u8]) {
+pub fn read_ids(format: IdFormat, bytes: &[u8]) {
     let Ok(file) = IdFile::parse(format, bytes, Path::new("ids")) else { return };
     assert!(file.queries() > 0 && file.k() > 0);
     assert!(file.queries() * file.k() * 4 <= bytes.len());
