@@ -1,6 +1,8 @@
-//! Queries a second of one batch, of callers who each ask one query at a time, and the latency of a caller who is alone.
+//! Queries per second of one batch and of concurrent callers with one query each, and the latency of a lone
+//! caller.
 //!
-//! `cargo bench -p bathyal-index --bench callers -- INDEX QUERIES [CALLERS] [SECONDS]`; without arguments it does nothing.
+//! `cargo bench -p bathyal-index --bench callers -- INDEX QUERIES [CALLERS] [SECONDS]`. Without arguments it
+//! does nothing.
 
 use bathyal_index::{Index, OpenOptions, SearchOptions};
 use bathyal_tier::Control;

@@ -1,5 +1,5 @@
-//! Many callers at once: they share threads, none waits behind another's batch, and all end whatever becomes
-//! of the index.
+//! Many concurrent callers. They share search threads, do not wait behind the batch of another caller, and
+//! end if the index is closed.
 
 #[path = "all/clustered/mod.rs"]
 mod clustered;
@@ -47,7 +47,7 @@ fn options() -> SearchOptions {
     SearchOptions { effort: Effort::SearchList(60), ..SearchOptions::default() }
 }
 
-/// An index on a device of which no read ends before it is told to.
+/// Opens an index on a device whose reads complete only when the handle releases them.
 fn stuck(path: &Path) -> (Index, SimHandle) {
     let handle = Arc::new(OnceLock::new());
     let keep = handle.clone();
@@ -61,9 +61,9 @@ fn stuck(path: &Path) -> (Index, SimHandle) {
     (index.unwrap(), handle.get().unwrap().clone())
 }
 
-/// Ends whatever is stuck until `over`.
-fn release_until(handle: &SimHandle, over: impl Fn() -> bool) {
-    while !over() {
+/// Releases the reads of a device until `done` returns true.
+fn release_until(handle: &SimHandle, done: impl Fn() -> bool) {
+    while !done() {
         handle.release_stuck();
         std::thread::yield_now();
     }
@@ -85,8 +85,8 @@ fn lone_callers_wait_for_the_device_together() {
                     ended.fetch_add(1, Ordering::Relaxed);
                 });
             }
-            // Every caller has a read in flight, and none has been answered: with a thread for each of a few
-            // callers, the others would wait for their turn here for ever.
+            // Every caller has a read in flight, and no answer. If few threads each served one caller, this
+            // loop would not end.
             while device.stats().stuck < CALLERS as u64 {
                 std::thread::yield_now();
             }
@@ -103,16 +103,16 @@ fn join<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
     let mut futures: Vec<_> = futures.into_iter().map(Box::pin).collect();
     let mut answers: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
     while answers.iter().any(Option::is_none) {
-        let mut went_on = false;
+        let mut progress = false;
         for (future, answer) in futures.iter_mut().zip(&mut answers) {
             if answer.is_none()
                 && let Poll::Ready(ended) = future.as_mut().poll(&mut Context::from_waker(&waker))
             {
                 *answer = Some(ended);
-                went_on = true;
+                progress = true;
             }
         }
-        if !went_on {
+        if !progress {
             std::thread::park();
         }
     }
@@ -128,8 +128,8 @@ fn awaited_searches_get_the_same_answers() {
             let index = Index::open(built(dir.path(), family), &open).unwrap();
             let queries = queries(300);
             let expected = index.search(&queries, &options(), Control::default()).unwrap();
-            let ask = |at| index.search_async(&row(&queries, at), &options(), None);
-            let found = join((0..300).map(ask).collect());
+            let search = |at| index.search_async(&row(&queries, at), &options(), None);
+            let found = join((0..300).map(search).collect());
             for (at, found) in found.into_iter().enumerate() {
                 let found = found.unwrap();
                 assert_eq!(found.ids, expected.ids[at * 10..][..10], "query {at}");
@@ -149,7 +149,8 @@ fn dropped_and_late_searches_release_their_slots() {
     let dir = tempfile::tempdir().unwrap();
     let (index, device) = stuck(&built(dir.path(), "cluster"));
     let queries = queries(200);
-    // More than one thread interleaves: were their places not given back, the last one would never begin.
+    // These are more than one thread interleaves. If they kept their slots, the last search would never
+    // begin.
     for at in 0..200 {
         let mut search = pin!(index.search_async(&row(&queries, at), &options(), None));
         let polled = search.as_mut().poll(&mut Context::from_waker(Waker::noop()));
@@ -178,7 +179,7 @@ fn a_lone_caller_does_not_wait_behind_a_batch() {
     let path = built(dir.path(), "graph");
     for tier in [TierChoice::File, TierChoice::Dram] {
         let index = Index::open(&path, &OpenOptions { tier, ..OpenOptions::default() }).unwrap();
-        // Minutes of searching, on every thread.
+        // The batch takes minutes on every thread.
         let (batch, cancel) = (queries(100_000), AtomicBool::new(false));
         let hard = SearchOptions { effort: Effort::SearchList(1000), ..SearchOptions::default() };
         std::thread::scope(|scope| {
@@ -188,9 +189,9 @@ fn a_lone_caller_does_not_wait_behind_a_batch() {
             while index.stats().queries == 0 {
                 std::thread::yield_now();
             }
-            let asked: Vec<_> =
+            let searches: Vec<_> =
                 (0..20).map(|at| index.search_async(&row(batch, at), &options(), None)).collect();
-            assert!(join(asked).iter().all(Result::is_ok));
+            assert!(join(searches).iter().all(Result::is_ok));
             assert!(!busy.is_finished(), "the batch was answered first");
             cancel.store(true, Ordering::Relaxed);
             assert!(matches!(busy.join().unwrap(), Err(IndexError::Cancelled)));
@@ -226,7 +227,7 @@ fn callers_share_a_budget_that_is_enough_for_one() {
     }
 }
 
-/// Threads of this process whose name is that of search threads.
+/// Returns the number of search threads of this process.
 #[cfg(target_os = "linux")]
 fn search_threads() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
@@ -245,9 +246,10 @@ fn a_hundred_open_indexes_share_the_threads() {
     let open = || Index::open(&path, &OpenOptions::default()).unwrap();
     let indexes: Vec<Index> = (0..100).map(|_| open()).collect();
     let expected = indexes[0].search(&queries, &options(), Control::default()).unwrap();
-    // All at once, so that a thread has many engines to look after.
-    let asked: Vec<_> = indexes.iter().map(|index| index.search_async(&queries, &options(), None)).collect();
-    for found in join(asked) {
+    // All at the same time, so that each thread runs many engines.
+    let searches: Vec<_> =
+        indexes.iter().map(|index| index.search_async(&queries, &options(), None)).collect();
+    for found in join(searches) {
         assert_eq!(found.unwrap().ids, expected.ids);
     }
     assert!(search_threads() <= cores, "{} threads on {cores} cores", search_threads());
@@ -258,17 +260,18 @@ fn an_index_can_be_closed_during_searches() {
     let dir = tempfile::tempdir().unwrap();
     let (index, device) = stuck(&built(dir.path(), "spann"));
     let queries = queries(20);
-    let mut asked: Vec<_> =
+    let mut searches: Vec<_> =
         (0..20).map(|at| Box::pin(index.search_async(&row(&queries, at), &options(), None))).collect();
-    for search in &mut asked {
+    for search in &mut searches {
         assert!(search.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     }
     drop(index);
     device.release_stuck();
-    assert!(join(asked).iter().all(|found| matches!(found, Err(IndexError::Cancelled))));
+    assert!(join(searches).iter().all(|found| matches!(found, Err(IndexError::Cancelled))));
 }
 
-/// What a child made by fork says: 0 for all as it should be.
+/// Runs in a forked child. Returns 0 if searches of the parent's index are refused and those of a new one
+/// succeed.
 #[cfg(target_os = "linux")]
 fn child(index: &Index, path: &Path, query: &VectorFile, batch: &VectorFile) -> i32 {
     let forked = |outcome| matches!(outcome, Err(IndexError::Forked { .. }));
@@ -285,8 +288,8 @@ fn child(index: &Index, path: &Path, query: &VectorFile, batch: &VectorFile) -> 
     }
 }
 
-/// What a child made by fork says that changes an index which its parent may be changing: 0 for all as it
-/// should be.
+/// Runs in a forked child. Returns 0 if changes of the parent's index are refused, and those of a new one as
+/// well, because the parent is its writer.
 #[cfg(target_os = "linux")]
 fn changing_child(index: &Index, path: &Path, rows: &VectorFile) -> i32 {
     if !matches!(index.insert(rows), Err(IndexError::Forked { .. }))
@@ -295,7 +298,7 @@ fn changing_child(index: &Index, path: &Path, rows: &VectorFile) -> i32 {
         return 1;
     }
     let Ok(again) = Index::open(path, &OpenOptions::default()) else { return 2 };
-    // The parent holds the log, and goes on holding it.
+    // The parent keeps the lock of the log.
     match again.insert(rows) {
         Err(IndexError::Store(_)) if again.len() == index.len() => 0,
         _ => 3,
@@ -311,20 +314,20 @@ fn a_forked_child_cannot_change_the_index_of_its_parent() {
     let rows = queries(3);
     assert_eq!(index.insert(&rows).unwrap(), 3000..3003);
     in_child(|| changing_child(&index, &path, &rows));
-    // The child's end has not given the log away.
+    // The end of the child does not release the lock of the log.
     let other = Index::open(&path, &OpenOptions::default()).unwrap();
     assert!(matches!(other.insert(&rows), Err(IndexError::Store(_))));
     assert_eq!((index.insert(&rows).unwrap(), index.delete(&[1, 2]).unwrap()), (3003..3006, 2));
 }
 
-/// Runs `told` in a child made by fork, which has to say 0.
+/// Runs `work` in a forked child, and checks that it returns 0.
 #[cfg(target_os = "linux")]
-fn in_child(told: impl FnOnce() -> i32) {
+fn in_child(work: impl FnOnce() -> i32) {
     // SAFETY: the child calls nothing but the library under test and `_exit`.
     let number = unsafe { libc::fork() };
     if number == 0 {
-        let outcome = told();
-        // SAFETY: ends the child without running what belongs to its parent.
+        let outcome = work();
+        // SAFETY: ends the child without running exit handlers of its parent.
         unsafe { libc::_exit(outcome) };
     }
     let mut status = 0;

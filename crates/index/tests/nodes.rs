@@ -1,5 +1,5 @@
-//! Indexes over several memory nodes: the same answers at the same cost as from a folder, whoever built or
-//! copied them; and what is said where a node is not what it was.
+//! Indexes that are striped over several memory nodes. They give the same answers and counters as in a
+//! folder, and errors name the node.
 
 #[path = "all/clustered/mod.rs"]
 mod clustered;
@@ -25,7 +25,7 @@ use tempfile::TempDir;
 
 const DIM: usize = 96;
 
-/// Nodes, and a folder of the machine that searches them.
+/// Memory nodes, and a folder of the client.
 struct Nodes {
     nodes: Vec<Node>,
     folder: TempDir,
@@ -53,19 +53,19 @@ impl Nodes {
     }
 
     fn store(&self) -> StoreOptions {
-        let joined = |of: fn(&Credentials) -> &String| {
-            self.nodes.iter().map(|node| of(node.credentials()).as_str()).collect::<Vec<_>>().join(",")
+        let joined = |field: fn(&Credentials) -> &String| {
+            self.nodes.iter().map(|node| field(node.credentials()).as_str()).collect::<Vec<_>>().join(",")
         };
         let (token, peer_key) = (joined(|own| &own.token), joined(|own| &own.peer_key));
         let scratch = self.path("scratch");
-        let said = [
+        let options = [
             ("token", token.as_str()),
             ("peer_key", peer_key.as_str()),
             ("scratch", scratch.to_str().unwrap()),
             ("transport", "tcp"),
             ("timeout", "2"),
         ];
-        StoreOptions::new(said).unwrap()
+        StoreOptions::new(options).unwrap()
     }
 
     fn open(&self, name: &str) -> Result<Index, IndexError> {
@@ -103,7 +103,7 @@ fn search(index: &Index) -> Result<SearchResult, IndexError> {
     index.search(&vectors(Element::F32, 30, DIM, 2), &options, Control::default())
 }
 
-/// Name, length and checksum of every file.
+/// Returns name, length and checksum of every file.
 fn files(manifest: Manifest) -> Vec<(String, u64, u32)> {
     manifest.files.into_iter().map(|file| (file.name, file.bytes, file.crc32c)).collect()
 }
@@ -119,8 +119,7 @@ fn an_index_on_several_nodes_equals_one_in_a_folder() {
             let here = nodes.path(name);
             build(&data, &here, &BuildOptions { threads: 1, ..BuildOptions::of(family.clone()) }, &Silent)
                 .unwrap();
-            // Of the vectors of a cluster what comes with them is left where it is, as in this machine's
-            // memory.
+            // Searches of cluster indexes read single vectors on nodes, as they do in DRAM.
             let tier = if name == "cluster" { TierChoice::Dram } else { TierChoice::File };
             let own = OpenOptions { tier, ..OpenOptions::default() };
             let expected = search(&Index::open(&here, &own).unwrap()).unwrap();
@@ -139,7 +138,7 @@ fn an_index_on_several_nodes_equals_one_in_a_folder() {
                     (&expected.ids, &expected.distances),
                     "{what}: {there}"
                 );
-                // Files are read in whole sectors, memory is not.
+                // Files are read in whole sectors, so the counters are compared with those of one node.
                 assert_eq!(found.per_query, on_one.per_query, "{what}: {there}");
                 let counted = |result: &SearchResult| {
                     (result.totals.hops, result.totals.reads, result.totals.full_distances)
@@ -156,7 +155,7 @@ fn an_index_on_several_nodes_equals_one_in_a_folder() {
                 assert!(described.parts.len() >= count, "{what}: {:?}", described.parts);
                 assert_eq!(files(described.manifest), files(Manifest::read(&here).unwrap()), "{what}");
             }
-            // And back to one disk.
+            // Copy the index back to one folder.
             let (back, from) = (nodes.path(&format!("{name}-back")), nodes.store());
             copy(nodes.address(name), &back, &CopyOptions { from, ..CopyOptions::default() }, &Silent)
                 .unwrap();
@@ -184,11 +183,11 @@ fn parts_on_nodes_equal_those_on_disks() {
     let mut wanted = Manifest::read(&here).unwrap();
     for (wanted, found) in wanted.files.iter_mut().zip(&there.files) {
         if let (Some(wanted), Some(found)) = (&mut wanted.stripe, &found.stripe) {
-            assert_ne!(wanted.key, found.key, "each has its own");
+            assert_ne!(wanted.key, found.key, "each copy has a key of its own");
             wanted.key.clone_from(&found.key);
         }
     }
-    assert_eq!(wanted, there, "but for the key, nothing says where the parts lie");
+    assert_eq!(wanted, there, "the manifests differ in the key alone");
     assert!(there.is_striped());
 }
 
@@ -201,9 +200,9 @@ fn an_index_larger_than_a_node_fits_on_three() {
     assert_eq!(three.open("index").unwrap().len(), 14_000);
     let refused = |nodes: &Nodes, host: usize| {
         let text = nodes.build("index", &large, ClusterOptions::default()).unwrap_err().to_string();
-        let said = text.contains(&nodes.hosts()[host]) && text.contains("--capacity");
-        assert!(said && nodes.open("index").is_err(), "{text}");
-        assert!(nodes.nodes.iter().all(|node| node.status().indexes.is_empty()), "nothing is left");
+        let names_host = text.contains(&nodes.hosts()[host]) && text.contains("--capacity");
+        assert!(names_host && nodes.open("index").is_err(), "{text}");
+        assert!(nodes.nodes.iter().all(|node| node.status().indexes.is_empty()), "an index is left");
     };
     refused(&Nodes::new(&[5 << 20]), 0);
     refused(&Nodes::new(&[64 << 20, 1 << 20]), 1);
@@ -221,7 +220,7 @@ fn single_vectors_are_read_if_memory_allows_and_are_checked() {
     let found = search(&alone).unwrap();
     let vector_bytes = 4 * DIM as u64;
     assert!(found.totals.reads > 0 && found.totals.bytes == found.totals.reads * vector_bytes);
-    // Eight bytes for each place: of groups that are not full, too.
+    // Eight bytes for each place, including the free places of groups that are not full.
     let places = alone.memory_split().ids;
     assert!((8 * 6000..9 * 6000).contains(&places), "{places}");
     let (mut of_vectors, mut of_pages) = (0, 0);

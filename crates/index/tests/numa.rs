@@ -1,5 +1,5 @@
-//! Machines of several NUMA nodes, as far as one of a single node can play them: a folder describes two
-//! nodes, each with one of this machine's processors.
+//! Indexes on machines with several NUMA nodes. A folder describes two nodes with one processor of this
+//! machine each, so that the tests run on machines with one node.
 #![cfg(target_os = "linux")]
 
 #[path = "all/clustered/mod.rs"]
@@ -28,7 +28,8 @@ fn built(dir: &Path, family: &str) -> PathBuf {
     path
 }
 
-/// Nodes with these numbers, of one of this process's processors each.
+/// Describes nodes with these numbers, which have one processor of this process each. Returns `None` if there
+/// are fewer processors.
 fn nodes(root: &Path, numbers: &[u32]) -> Option<Arc<Nodes>> {
     let allowed = allowed_processors().unwrap();
     let online: Vec<String> = numbers.iter().map(u32::to_string).collect();
@@ -41,7 +42,7 @@ fn nodes(root: &Path, numbers: &[u32]) -> Option<Arc<Nodes>> {
     (allowed.len() >= numbers.len()).then(|| Arc::new(Nodes::read(root, &allowed).unwrap()))
 }
 
-/// The processors that each search thread of this process may use, as the system writes them.
+/// Returns the processors that each search thread of this process may use, as Linux lists them.
 fn processors_of_search_threads() -> Vec<String> {
     let mut found = Vec::new();
     for task in std::fs::read_dir("/proc/self/task").unwrap() {
@@ -73,7 +74,7 @@ fn threads_and_copies_are_spread_over_nodes_without_changing_answers() {
             &OpenOptions { tier: tier.clone(), numa, nodes, memory_bytes, ..OpenOptions::default() },
         )
     };
-    // As many threads as will be needed, none of which is told to stay anywhere.
+    // Starts all search threads, without bindings.
     let off = open(&paths[0], &TierChoice::File, Some(Numa::Off), None).unwrap();
     off.search(&queries, &search, Control::default()).unwrap();
     assert!(off.numa_nodes().is_empty());
@@ -94,7 +95,7 @@ fn threads_and_copies_are_spread_over_nodes_without_changing_answers() {
                 let alone = copied.search(&row(at), &search, Control::default()).unwrap();
                 assert_eq!(alone.ids, expected.ids[at * 10..][..10]);
             }
-            // A budget holds what it holds of one copy, and refuses what two would exceed.
+            // A budget includes both copies.
             let Err(IndexError::Memory { needed, .. }) = open(path, &tier, Some(Numa::Copy), Some(1000))
             else {
                 panic!("1000 bytes are enough")

@@ -1,5 +1,5 @@
-//! What an open index does besides the nearest k: ranges, several indexes, blocks, warm-up, explanations,
-//! counters.
+//! Functions of an open index besides the search for k neighbours: ranges, several indexes, blocks, warm-up,
+//! explanations, counters.
 
 use crate::cases::{CaseSelection, full_or_quick, quick_build};
 use crate::clustered::vectors;
@@ -37,7 +37,7 @@ impl Family {
             Family::Graph => {
                 GraphOptions { max_degree: 24, search_list: 50, ..GraphOptions::default() }.into()
             }
-            // So that grouped lists have addresses to follow, and doubles.
+            // Replicas, so that grouped lists have addresses and queries meet vectors twice.
             Family::Spann => SpannOptions { replicas: Some(8), ..SpannOptions::default() }.into(),
         }
     }
@@ -60,7 +60,7 @@ fn range_searches_find_the_same_as_exact_search() {
         let truth = exact_neighbors(&data, &queries, metric, 3000, None, &Silent).unwrap();
         for family in FAMILIES.into_iter().filter(|_| cases.next_runs()) {
             let index = built(&dir.path().join(format!("{family:?}-{metric}")), &data, family, metric);
-            // From a handful of answers to more than a cluster holds.
+            // From a few answers to more than a cluster of the data has.
             for rank in [3, 40, 400] {
                 let radius = truth.distances(0).unwrap()[rank];
                 let options = RangeOptions { recall: 0.95, ..RangeOptions::default() };
@@ -101,19 +101,19 @@ fn an_infinite_radius_finds_all_vectors() {
     let data = vectors(Element::U8, 300, 8, 1);
     for family in FAMILIES {
         let index = built(&dir.path().join(format!("{family:?}")), &data, family, Metric::L2);
-        let every =
+        let range_search =
             |radius, options: &RangeOptions| index.range_search(&data, radius, options, Control::default());
-        let found = every(f32::INFINITY, &RangeOptions::default()).unwrap();
+        let found = range_search(f32::INFINITY, &RangeOptions::default()).unwrap();
         assert_eq!(found.ids.len(), 300 * 300, "{family:?}");
-        let itself = every(0.0, &RangeOptions::default()).unwrap();
+        let itself = range_search(0.0, &RangeOptions::default()).unwrap();
         assert!((0..300).all(|q| itself.ids[itself.offsets[q]..itself.offsets[q + 1]].contains(&(q as u32))));
         for radius in [f32::NAN, -1.0, -f32::MIN_POSITIVE, f32::NEG_INFINITY] {
-            assert!(matches!(every(radius, &RangeOptions::default()), Err(IndexError::Parameter(_))));
+            assert!(matches!(range_search(radius, &RangeOptions::default()), Err(IndexError::Parameter(_))));
         }
         let none = RangeOptions { limit: Some(0), ..RangeOptions::default() };
-        assert!(matches!(every(1.0, &none), Err(IndexError::Parameter(_))));
-        let lost = RangeOptions { recall: 2.0, ..RangeOptions::default() };
-        assert!(matches!(every(1.0, &lost), Err(IndexError::Parameter(_))));
+        assert!(matches!(range_search(1.0, &none), Err(IndexError::Parameter(_))));
+        let impossible = RangeOptions { recall: 2.0, ..RangeOptions::default() };
+        assert!(matches!(range_search(1.0, &impossible), Err(IndexError::Parameter(_))));
     }
 }
 
@@ -125,7 +125,7 @@ fn a_range_search_stays_within_its_budget_and_adds_a_note() {
     let query = VectorFile::from_rows(Element::U8, 8, data.row(5).to_vec()).unwrap();
     for family in FAMILIES {
         let index = built(&dir.path().join(format!("{family:?}")), &data, family, Metric::L2);
-        // Room for a usual search, not for a list of all vectors.
+        // A budget for a usual search, and not for a list of all vectors.
         let open = |bytes| {
             Index::open(index.path(), &OpenOptions { memory_bytes: Some(bytes), ..OpenOptions::default() })
         };
@@ -188,14 +188,14 @@ fn blocks_of_queries_get_the_same_answers_and_are_written_one_by_one() {
             let path = dir.path().join(name);
             let mut writer = IdWriter::create(&path, 10).unwrap();
             let mut seen = Vec::new();
-            let each = |rows: std::ops::Range<usize>, found: bathyal_index::SearchResult| {
+            let write = |rows: std::ops::Range<usize>, found: bathyal_index::SearchResult| {
                 seen.push(rows);
                 writer.push(&found.ids, &found.distances).map_err(IndexError::from)
             };
             let block = NonZeroUsize::new(25).unwrap();
-            index.search_blocks(&queries, block, &options, Control::default(), each).unwrap();
+            index.search_blocks(&queries, block, &options, Control::default(), write).unwrap();
             assert_eq!(seen, [0..25, 25..50, 50..75, 75..100, 100..103]);
-            assert!(!path.exists(), "nothing is there before it is finished");
+            assert!(!path.exists(), "the file appears when it is finished");
             writer.finish().unwrap();
             let read = IdFile::open(&path).unwrap();
             assert_eq!(read.all_ids(), whole.ids);
@@ -210,7 +210,7 @@ fn blocks_of_queries_get_the_same_answers_and_are_written_one_by_one() {
     assert!(IdWriter::create(dir.path().join("x.fbin"), 3).is_err());
     let mut writer = IdWriter::create(dir.path().join("x.ibin"), 3).unwrap();
     assert!(writer.push(&[1, 2], &[0.0, 0.0]).is_err());
-    assert!(writer.finish().is_err(), "no query");
+    assert!(writer.finish().is_err(), "it has no query");
     assert!(!dir.path().join("x.ibin").exists());
 }
 
@@ -225,25 +225,28 @@ fn explanations_agree_with_searches() {
             let index = Index::open(&path, &OpenOptions { tier, ..OpenOptions::default() }).unwrap();
             let options = SearchOptions::default();
             let found = index.search(&queries, &options, Control::default()).unwrap();
-            let told = index.explain(&queries, 3, &options, Control::default()).unwrap();
+            let explained = index.explain(&queries, 3, &options, Control::default()).unwrap();
             let cost = found.per_query[3];
-            assert_eq!((told.hops, told.reads, told.bytes), (cost.hops, cost.reads, cost.bytes));
-            assert_eq!(told.code_distances, cost.code_distances);
-            assert_eq!(told.full_distances, cost.full_distances);
-            assert_eq!(told.ids, found.ids[30..40]);
-            assert_eq!(told.distances, found.distances[30..40]);
-            assert_eq!(told.groups_scanned.is_some(), matches!(family, Family::Cluster | Family::Spann));
-            let phases: u64 = told.phases.iter().map(|phase| phase.ns).sum();
-            assert!(phases > 0 && phases <= told.total_ns, "{told:?}");
-            let memory: u64 = told.memory.iter().map(|part| part.bytes).sum();
-            // A query of a cluster index may rank twice as many groups as its effort says, and holds them as
-            // it does candidates.
+            assert_eq!(
+                (explained.hops, explained.reads, explained.bytes),
+                (cost.hops, cost.reads, cost.bytes)
+            );
+            assert_eq!(explained.code_distances, cost.code_distances);
+            assert_eq!(explained.full_distances, cost.full_distances);
+            assert_eq!(explained.ids, found.ids[30..40]);
+            assert_eq!(explained.distances, found.distances[30..40]);
+            assert_eq!(explained.groups_scanned.is_some(), matches!(family, Family::Cluster | Family::Spann));
+            let phases: u64 = explained.phases.iter().map(|phase| phase.ns).sum();
+            assert!(phases > 0 && phases <= explained.total_ns, "{explained:?}");
+            let memory: u64 = explained.memory.iter().map(|part| part.bytes).sum();
+            // A query of a cluster index may rank twice the number of groups of its effort. Each takes the
+            // memory of a candidate.
             let ranked = match family {
-                Family::Cluster => told.groups.unwrap().min(2 * told.probes.unwrap()),
+                Family::Cluster => explained.groups.unwrap().min(2 * explained.probes.unwrap()),
                 _ => 0,
             };
-            let planned = told.search_list.max(ranked) as u32;
-            assert_eq!(memory, index.dram_bytes(1, 1, planned), "{told:?}");
+            let planned = explained.search_list.max(ranked) as u32;
+            assert_eq!(memory, index.dram_bytes(1, 1, planned), "{explained:?}");
             assert!(index.explain(&queries, 5, &options, Control::default()).is_err());
         }
     }

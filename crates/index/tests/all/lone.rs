@@ -1,5 +1,5 @@
-//! A lone query, which the calling thread answers itself in memory, and what that thread does while others
-//! work.
+//! Lone queries, which the calling thread answers itself if the index is in memory, and callers that wait for
+//! others.
 
 use crate::clustered::vectors;
 use bathyal_index::{
@@ -46,7 +46,7 @@ fn a_lone_query_gets_the_same_answer_as_in_a_batch() {
         let index = built(dir.path(), family);
         let queries = vectors(Element::U8, 40, DIM, 2);
         let expected = index.search(&queries, &options(60), Control::default()).unwrap();
-        let ask = || {
+        let search_all = || {
             for at in 0..queries.count() {
                 let found = index.search(&row(&queries, at), &options(60), Control::default()).unwrap();
                 assert_eq!((found.threads, found.per_query.len()), (1, 1));
@@ -57,7 +57,7 @@ fn a_lone_query_gets_the_same_answer_as_in_a_batch() {
         };
         std::thread::scope(|scope| {
             for _ in 0..5 {
-                scope.spawn(ask);
+                scope.spawn(search_all);
             }
         });
         assert_eq!(index.stats().queries, 6 * queries.count() as u64);
@@ -84,16 +84,16 @@ fn a_lone_query_can_be_cancelled_and_can_be_late() {
 fn the_callback_of_a_caller_runs_during_a_search_and_can_cancel_it() {
     let dir = tempfile::tempdir().unwrap();
     let index = built(dir.path(), graph());
-    // A minute of searching.
+    // The search would take a minute.
     let queries = vectors(Element::U8, 100_000, DIM, 2);
     let (cancel, calls) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let meanwhile = || {
+    let callback = || {
         if calls.fetch_add(1, Ordering::Relaxed) == 2 {
             cancel.store(true, Ordering::Relaxed);
         }
     };
     let control = Control { cancel: Some(&cancel), deadline: None };
-    let outcome = index.search_attended(&queries, &options(1000), control, &meanwhile);
+    let outcome = index.search_attended(&queries, &options(1000), control, &callback);
     assert!(matches!(outcome, Err(IndexError::Cancelled)));
     assert_eq!(calls.load(Ordering::Relaxed), 3);
 }
@@ -103,15 +103,15 @@ fn jobs_are_assigned_while_workers_finish_others() {
     let dir = tempfile::tempdir().unwrap();
     let index = built(dir.path(), ClusterOptions::default().into());
     let queries = vectors(Element::U8, 80, DIM, 2);
-    let with = |threads| SearchOptions { threads, ..options(60) };
-    // So many workers that their loads change while they are put in order.
-    let expected = index.search(&queries, &with(40), Control::default()).unwrap();
+    let with_threads = |threads| SearchOptions { threads, ..options(60) };
+    // So many workers that their loads change while jobs are assigned by load.
+    let expected = index.search(&queries, &with_threads(40), Control::default()).unwrap();
     let two = VectorFile::from_rows(Element::U8, DIM, [queries.row(0), queries.row(1)].concat()).unwrap();
     std::thread::scope(|scope| {
         for _ in 0..16 {
             scope.spawn(|| {
                 for _ in 0..300 {
-                    let found = index.search(&two, &with(2), Control::default()).unwrap();
+                    let found = index.search(&two, &with_threads(2), Control::default()).unwrap();
                     assert_eq!(found.ids, expected.ids[..20]);
                 }
             });

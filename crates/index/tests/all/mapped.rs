@@ -1,5 +1,5 @@
-//! Indexes in mapped memory: the answers of every other tier, the memory that counts, and files that are
-//! truncated while threads search them.
+//! Indexes in mapped memory: answers, the memory that counts towards a budget, and files that are truncated
+//! during searches.
 
 use crate::cases::quick_build;
 use crate::clustered::vectors;
@@ -22,10 +22,10 @@ fn built(path: &Path, family: FamilyOptions) -> VectorFile {
     vectors(Element::U8, 40, 32, 2)
 }
 
-/// All families and layouts.
+/// Returns all families and layouts.
 fn kinds() -> [FamilyOptions; 10] {
     let graph = |layout| GraphOptions { layout, max_degree: 20, ..GraphOptions::default() }.into();
-    // Replicas in every layout of lists, so that there are addresses to follow.
+    // Replicas in every layout of lists, so that lists have addresses.
     let lists = |layout| SpannOptions { layout, replicas: Some(8), ..SpannOptions::default() }.into();
     [
         ClusterOptions::default().into(),
@@ -55,10 +55,10 @@ fn open(path: &Path, tier: TierChoice) -> Index {
 }
 
 fn search(index: &Index, queries: &VectorFile) -> Result<SearchResult, IndexError> {
-    // Where all vectors are compared there are no candidates.
-    let all = index.manifest().family == "flat" && index.memory_split().codes == 0;
+    // A search that compares all vectors has no candidate list.
+    let compares_all = index.manifest().family == "flat" && index.memory_split().codes == 0;
     let options = SearchOptions {
-        effort: if all { Effort::Recall(1.0) } else { Effort::SearchList(60) },
+        effort: if compares_all { Effort::Recall(1.0) } else { Effort::SearchList(60) },
         threads: 2,
         in_flight: Some(9),
         ..SearchOptions::default()
@@ -75,11 +75,10 @@ fn answers_and_counters_equal_those_of_every_other_tier() {
             || format!("{family:?}").contains("code_bytes: Some(16)");
         let queries = built(&path, family.clone());
         let file = search(&open(&path, TierChoice::File), &queries).unwrap();
-        // Where bytes are read in place, some layouts ask for the bytes of a record alone: DRAM is what must
-        // agree.
+        // On addressable tiers some layouts read only the bytes of a record, so that the counters are those
+        // of DRAM.
         let dram = search(&open(&path, TierChoice::Dram), &queries).unwrap();
-        // Pages that were checked when they were loaded need not be read whole: groups then read candidates
-        // alone.
+        // Groups in DRAM read single candidates, because their pages were checked when they were loaded.
         assert!(groups || (&dram.ids, &dram.distances) == (&file.ids, &file.distances));
         let shared = format!("mapped:{}", dir.path().display());
         let node = if cfg!(target_os = "linux") { "mapped:node=0" } else { "mapped" };
@@ -87,12 +86,12 @@ fn answers_and_counters_equal_those_of_every_other_tier() {
         for place in ["dram", "mapped", node, &shared, &shared, &checked] {
             let index = open(&path, choice(place));
             let found = search(&index, &queries).unwrap();
-            // What is this process's DRAM counts, a node or a file does not.
+            // DRAM of this process counts towards its memory. A NUMA node or a file does not.
             let counted = index.memory_split().pages > 0;
             let expected = if groups && !counted { &file } else { &dram };
             assert_eq!(found.ids, expected.ids, "{place}");
             assert_eq!(found.distances, expected.distances, "{place}");
-            // A device moves whole sectors, of which runs of blocks begin anywhere.
+            // Runs of blocks begin anywhere in a sector, and devices read whole sectors.
             let counters = |cost: &QueryStats| match family.family() {
                 "lsh" => QueryStats { bytes: 0, ..*cost },
                 _ => *cost,
@@ -138,7 +137,7 @@ fn searches_of_a_truncated_region_return_an_error_with_the_reason() {
     }
 }
 
-/// Notes the stages, and cancels when one has come so far.
+/// Notes the stages. Cancels at the first stage if `cancel` is set.
 struct Watcher {
     stages: Mutex<Vec<String>>,
     cancel: bool,

@@ -1,4 +1,5 @@
-//! The number that a refusal for want of memory names is enough: for opening and searching, and for builds.
+//! The number of bytes that a refusal for lack of memory names. It is enough to open and search an index, or
+//! to build it.
 
 use crate::cases::{CaseSelection, case_runs, quick_build};
 use crate::clustered::vectors;
@@ -20,7 +21,7 @@ const DIMS: [usize; 7] = [1, 3, 7, 128, 960, 4096, 12_288];
 fn families(dim: usize) -> Vec<(&'static str, FamilyOptions)> {
     let lists = |layout, code_kind| SpannOptions { layout, code_kind, ..SpannOptions::default() };
     let graph = |layout| GraphOptions { layout, ..GraphOptions::default() };
-    // Axes of so many dimensions take long to find.
+    // Axes of so many dimensions take long to train.
     let kind = CodeKind::RaBitQ { bits: 1 };
     let mut all: Vec<(&'static str, FamilyOptions)> = vec![
         ("cluster", ClusterOptions { code_kind: (dim > 128).then_some(kind), ..Default::default() }.into()),
@@ -35,28 +36,29 @@ fn families(dim: usize) -> Vec<(&'static str, FamilyOptions)> {
         ("lsh", LshOptions::default().into()),
         ("partitioned", PartitionedOptions { partition_vectors: 30, ..Default::default() }.into()),
     ];
-    // A vector has to fit a page.
+    // A vector has to fit in a page.
     if dim <= 128 {
         all.push(("page_local", graph(GraphLayoutChoice::PageLocal).into()));
     }
     all
 }
 
-/// Does it with a byte of memory, and then with what it is told is needed; returns how often it was refused.
-fn with_what_is_named<T>(what: &str, doing: impl Fn(u64) -> Result<T, IndexError>) -> (usize, T) {
+/// Runs `work` with a byte of memory, and then with the memory that its error names. Returns the number of
+/// refusals.
+fn with_named_memory<T>(what: &str, work: impl Fn(u64) -> Result<T, IndexError>) -> (usize, T) {
     let mut given = 1;
     for refused in 0..=3 {
-        match doing(given) {
+        match work(given) {
             Ok(done) => return (refused, done),
-            Err(IndexError::Memory { needed, given: told, what: named, .. }) => {
-                assert_eq!(told, given, "{what}: {named}");
+            Err(IndexError::Memory { needed, given: reported, what: named, .. }) => {
+                assert_eq!(reported, given, "{what}: {named}");
                 assert!(needed > given, "{what}: {named} needs {needed}, given {given}");
                 given = needed;
             }
             Err(error) => panic!("{what}: {error}"),
         }
     }
-    panic!("{what}: refused with {given} bytes, which is what it asked for");
+    panic!("{what}: refused with {given} bytes, which its error named");
 }
 
 fn data(element: Element, count: usize, dim: usize) -> VectorFile {
@@ -96,7 +98,7 @@ fn the_memory_that_a_refused_search_names_is_enough() {
                 for tier in [TierChoice::File, TierChoice::Dram] {
                     for (threads, k) in [(0, 10), (1, 10), (3, 10), (1, 60)] {
                         let what = format!("{name} of {element} x {dim} on {tier}, {threads} threads, k {k}");
-                        let (refused, found) = with_what_is_named(&what, |memory| {
+                        let (refused, found) = with_named_memory(&what, |memory| {
                             let options = OpenOptions {
                                 memory_bytes: Some(memory),
                                 tier: tier.clone(),
@@ -135,7 +137,7 @@ fn the_memory_that_a_refused_build_names_is_enough() {
                         let dir = tempfile::tempdir().unwrap();
                         let path = dir.path().join("index");
                         let options = BuildOptions { threads, ..quick_build(family.clone()) };
-                        let (refused, _) = with_what_is_named(&what, |memory| {
+                        let (refused, _) = with_named_memory(&what, |memory| {
                             let options = BuildOptions { memory_bytes: Some(memory), ..options.clone() };
                             build(&data, &path, &options, &Silent)
                         });
@@ -147,7 +149,7 @@ fn the_memory_that_a_refused_build_names_is_enough() {
     }
 }
 
-/// Buffers that are reserved and never used take no memory.
+/// Reserved buffers that are never used take no memory.
 #[test]
 fn the_reported_memory_of_a_search_leaves_out_unused_buffers() {
     let dim = 16_384;
@@ -163,11 +165,15 @@ fn the_reported_memory_of_a_search_leaves_out_unused_buffers() {
         let options = SearchOptions { threads: 8, ..SearchOptions::default() };
         let found = index.search(&queries, &options, Control::default()).unwrap();
         let (used, fixed) = (index.dram_bytes_of(&found, &options), index.dram_bytes(0, 0, 0));
-        // One query holds a beam of a graph's records; of other families it has read the file once at most.
+        // A query of a graph holds the records of a beam. Queries of other families read the file once at
+        // most.
         let graph = ["padded", "csr"].contains(&name);
         let most = fixed + (6 << 20) + if graph { 0 } else { 2 * report.index_bytes };
         let index_bytes = report.index_bytes;
-        assert!(used > fixed && used <= most, "{name}: {used}, of it kept {fixed}, index of {index_bytes}");
+        assert!(
+            used > fixed && used <= most,
+            "{name}: {used}, {fixed} of the open index, {index_bytes} of its files"
+        );
         assert!(index.dram_bytes(4, 4, 100) >= used, "{name}");
     }
 }

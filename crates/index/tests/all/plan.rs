@@ -1,4 +1,4 @@
-//! What is said of a build before it begins is what it then takes and makes, in every family.
+//! Plans of builds of every family, compared with the memory, files and stages of the builds.
 
 use crate::cases::{case_runs, quick_build};
 use crate::progress::StageLog;
@@ -11,9 +11,9 @@ use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Silent;
 use serde_json::{Value, json};
 
-/// How far apart the bounds of an index may be whose size follows from its shape, but for the codec.
+/// Largest ratio of the bounds of an index whose size depends on its shape and its codec alone.
 const CLOSE: f64 = 1.1;
-/// How far apart they may be where links or copies of vectors decide.
+/// Largest ratio of the bounds of an index whose size depends on the number of links or copies.
 const WIDE: f64 = 4.0;
 
 fn family(name: &str, given: Value) -> FamilyOptions {
@@ -21,7 +21,7 @@ fn family(name: &str, given: Value) -> FamilyOptions {
     families::options(name, &given).unwrap()
 }
 
-/// Every family in every layout, with how far apart the bounds may be.
+/// Returns every family in every layout, with the largest ratio of its bounds.
 fn all() -> Vec<(FamilyOptions, f64)> {
     vec![
         (family("cluster", json!({})), CLOSE),
@@ -47,7 +47,7 @@ fn all() -> Vec<(FamilyOptions, f64)> {
     ]
 }
 
-/// `count x dim` values that look random, in five heaps.
+/// Returns `count x dim` pseudorandom values in five clusters.
 fn data(element: Element, count: usize, dim: usize) -> VectorFile {
     let mut state = 88_172_645_463_325_252_u64;
     let mut next = || {
@@ -65,7 +65,7 @@ fn data(element: Element, count: usize, dim: usize) -> VectorFile {
     VectorFile::from_rows(element, dim, bytes).unwrap()
 }
 
-/// Builds what was planned and compares: memory, files, stages.
+/// Plans a build, runs it, and compares memory, files and stages.
 fn check(data: &VectorFile, options: &BuildOptions) -> BuildPlan {
     let plan = plan_build(data, options).unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -101,11 +101,11 @@ fn check(data: &VectorFile, options: &BuildOptions) -> BuildPlan {
 #[test]
 fn builds_of_every_family_match_their_plan() {
     let vectors = data(Element::F32, 1500, 20);
-    for (family, apart) in all() {
+    for (family, largest_ratio) in all() {
         let options = BuildOptions { threads: 2, ..quick_build(family) };
         let plan = check(&vectors, &options);
-        let found = plan.most_index_bytes as f64 / plan.least_index_bytes as f64;
-        assert!(found <= apart, "{:?}: bounds are {found:.2} apart", options.family);
+        let ratio = plan.most_index_bytes as f64 / plan.least_index_bytes as f64;
+        assert!(ratio <= largest_ratio, "{:?}: the ratio of the bounds is {ratio:.2}", options.family);
         assert!(plan.memory.fits && plan.memory.advice.is_none() && !plan.stages.is_empty());
     }
 }
@@ -116,7 +116,7 @@ fn builds_of_other_elements_metrics_and_stored_forms_match_their_plan() {
     for (number, (family, _)) in all().into_iter().enumerate() {
         let plain = BuildOptions { threads: 2, ..quick_build(family) };
         let metrics = [Metric::InnerProduct, Metric::Cosine].into_iter().enumerate();
-        // Each family with a metric, and every other one with a form.
+        // Each family with a metric, and every second one with a stored form.
         for (_, metric) in metrics.filter(|(at, _)| case_runs(number + at, 2)) {
             check(&bytes, &BuildOptions { metric, ..plain.clone() });
         }
@@ -142,11 +142,11 @@ fn builds_in_parts_match_their_plan() {
     for name in ["cluster", "spann", "graph"] {
         let options = BuildOptions { threads: 1, ..quick_build(family(name, json!({}))) };
         let whole = plan_build(&vectors, &options).unwrap().memory.planned_bytes;
-        // The least that is possible at all, which is what a budget of nothing is told to need.
-        let nothing =
+        // The plan of a budget of one byte names the least possible memory.
+        let one_byte =
             plan_build(&vectors, &BuildOptions { memory_bytes: Some(1), ..options.clone() }).unwrap();
-        assert!(!nothing.memory.fits && nothing.memory.advice.is_some(), "{name}");
-        let least = nothing.memory.planned_bytes;
+        assert!(!one_byte.memory.fits && one_byte.memory.advice.is_some(), "{name}");
+        let least = one_byte.memory.planned_bytes;
         let refused = BuildOptions { memory_bytes: Some(least - 1), ..options.clone() };
         let folder = tempfile::tempdir().unwrap();
         let error = build(&vectors, &folder.path().join("x"), &refused, &Silent);

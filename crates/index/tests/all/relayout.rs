@@ -1,4 +1,4 @@
-//! Another layout for the same graph: the same links, answers and calibration, made without a rebuild.
+//! Conversions of a graph to another layout: links, answers and calibration stay the same.
 
 use crate::cases::quick_build;
 use crate::clustered::vectors;
@@ -34,7 +34,7 @@ fn search(path: &Path, queries: &VectorFile, search_list: u32) -> SearchResult {
     index.search(queries, &options, Control::default()).unwrap()
 }
 
-/// The vector and the neighbours, rising, of every record of a padded index.
+/// Returns the vector and the sorted neighbours of every record of a padded graph.
 fn records(path: &Path) -> Vec<(Vec<u8>, Vec<u32>)> {
     let manifest = Manifest::read(path).unwrap();
     let graph = GraphEntry::read(&manifest).unwrap();
@@ -60,8 +60,8 @@ fn a_conversion_and_its_inverse_return_the_same_graph() {
         (Element::I8, Metric::L2, 1, 1),
         (Element::F32, Metric::L2, 1500, 40),
     ] {
-        let of = |name: &str| dir.path().join(format!("{element}-{dim}-{name}"));
-        let (padded, packed, back) = (of("padded"), of("packed"), of("back"));
+        let path = |name: &str| dir.path().join(format!("{element}-{dim}-{name}"));
+        let (padded, packed, back) = (path("padded"), path("packed"), path("back"));
         let (data, queries) = (vectors(element, count, dim, 1), vectors(element, 40, dim, 2));
         build(&data, &padded, &options(metric, GraphLayoutChoice::Padded), &Silent).unwrap();
         let made = convert_layout(&padded, &packed, GraphLayoutChoice::Csr, 2, &Silent).unwrap();
@@ -79,14 +79,14 @@ fn a_conversion_and_its_inverse_return_the_same_graph() {
         let [before, between, after] = manifests;
         let calibration = |manifest: &Manifest| GraphEntry::read(manifest).unwrap().calibration;
         assert_eq!(calibration(&before), calibration(&between));
-        // Only the neighbours' order within a record may differ, and with it the checksum of the file.
+        // The order of neighbours in a record may differ, and therefore the checksum of the file.
         let mut after = after;
         assert_eq!(after.files[0].name, "graph.bin");
         after.files[0].crc32c = before.paged_file().crc32c;
         assert_eq!(before, after);
         let list = count.min(60) as u32;
         let found = [&padded, &packed, &back].map(|path| search(path, &queries, list.max(10)));
-        // The list is long enough for these few vectors that all layouts find the same.
+        // The candidate list is so long that all layouts find the same.
         let same = found[0].ids.iter().zip(&found[1].ids).filter(|(a, b)| a == b).count();
         assert!(same as f64 >= 0.98 * found[0].ids.len() as f64, "{element} {dim}: {same}");
         assert_eq!(found[0].ids, found[2].ids);
@@ -141,7 +141,7 @@ fn refused_conversions_state_the_reason_and_leave_nothing() {
         }
     }
     std::fs::write(&graph, &original).unwrap();
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 3, "something half-made was left behind");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 3, "a part of a conversion was left behind");
 }
 
 #[test]

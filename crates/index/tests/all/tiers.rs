@@ -1,5 +1,5 @@
-//! One search loop, any tier: the same ids, distances and counters wherever the bytes lie, no answer from
-//! bytes that did not arrive, and counters that change only on purpose.
+//! Searches of graphs on several tiers: the same ids, distances and counters, also compared with golden
+//! files.
 
 use crate::clustered::vectors;
 use bathyal_index::families::graph::GraphEntry;
@@ -43,7 +43,7 @@ fn simulated(index: &Index, options: SimOptions) -> (Index, bathyal_tier::backen
     (Index::open(index.path(), &options).unwrap(), handle)
 }
 
-/// The same index behind a cache of its pages, and a handle on the cache.
+/// Opens the index behind a cache of its pages. Returns a handle of the cache as well.
 fn cached(index: &Index, budget_bytes: u64) -> (Index, CacheTier) {
     let options = CacheOptions { budget_bytes, ..CacheOptions::default() };
     let cache = CacheTier::new(index.tier().clone(), options).unwrap();
@@ -69,7 +69,7 @@ fn batched_answers_and_counters_are_the_same_on_every_tier() {
     for layout in LAYOUTS {
         let dir = tempfile::tempdir().unwrap();
         let (queries, index) = built(dir.path(), layout);
-        same_on_every_tier(&index, &queries);
+        check_tiers(&index, &queries);
     }
 }
 
@@ -77,13 +77,13 @@ fn is_packed(index: &Index) -> bool {
     GraphEntry::read(index.manifest()).is_ok_and(|graph| graph.layout == "csr")
 }
 
-/// What each query cost; bytes only where every tier reads whole pages.
+/// Returns the counters of each query. Bytes are left out if tiers do not read whole pages.
 fn costs(index: &Index, found: &SearchResult) -> Vec<QueryStats> {
     let bytes = |stats: &QueryStats| if is_packed(index) { 0 } else { stats.bytes };
     found.per_query.iter().map(|stats| QueryStats { bytes: bytes(stats), ..*stats }).collect()
 }
 
-fn same_on_every_tier(index: &Index, queries: &VectorFile) {
+fn check_tiers(index: &Index, queries: &VectorFile) {
     let expected = search(index, queries, SearchMode::Batched).unwrap();
     let slow = SimOptions {
         latency: Latency::Uniform { low_ns: 1_000, high_ns: 900_000 },
@@ -134,7 +134,7 @@ fn counters_change_only_on_purpose() {
     for layout in LAYOUTS {
         let dir = tempfile::tempdir().unwrap();
         let (queries, index) = built(dir.path(), layout);
-        // From memory: how files are aligned depends on the file system.
+        // In memory, because the alignment of files depends on the file system.
         let memory = OpenOptions { tier: TierChoice::Dram, ..OpenOptions::default() };
         let index = Index::open(index.path(), &memory).unwrap();
         let totals = search(&index, &queries, SearchMode::Batched).unwrap().totals;

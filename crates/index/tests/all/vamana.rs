@@ -35,7 +35,7 @@ fn search(index: &Index, queries: &VectorFile, k: usize, effort: Effort) -> Sear
     index.search(queries, &options, Control::default()).unwrap()
 }
 
-/// What each query cost; bytes only where every tier reads the same pages.
+/// Returns the counters of each query. Bytes are left out if tiers do not read whole pages.
 fn without_bytes(found: &SearchResult, layout: GraphLayoutChoice) -> Vec<QueryStats> {
     let bytes = |stats: &QueryStats| if layout == GraphLayoutChoice::Csr { 0 } else { stats.bytes };
     found.per_query.iter().map(|stats| QueryStats { bytes: bytes(stats), ..*stats }).collect()
@@ -130,8 +130,8 @@ fn the_effort_for_a_recall_reaches_it() {
         for asked in [0.8, 0.9, 0.95, 0.99] {
             let found = search(&index, &queries, 10, Effort::Recall(asked));
             let recall = recall(&found, &truth);
-            // With well separated clusters a query finds all or nothing, which leaves 0.02 and more to
-            // chance. And the least effort may find more than was asked for.
+            // In well separated clusters a query finds all or no neighbours, so that the recall varies by
+            // 0.02 and more. The least effort may find more than was requested.
             let error = recall - f64::from(asked.max(least));
             println!("{layout:?}: asked {asked}, got {recall} at {}", found.search_list);
             assert!((-0.04..=0.04).contains(&error), "asked {asked}, got {recall} at {}", found.search_list);
@@ -147,7 +147,7 @@ fn sets_of_odd_sizes_are_found_completely() {
         ("two", vectors(Element::U8, 2, 1, 3)),
         ("few", vectors(Element::I8, 11, 3, 3)),
         ("equal", VectorFile::from_rows(Element::U8, 4, vec![9; 4 * 500]).unwrap()),
-        // Longer than a page.
+        // Vectors longer than a page.
         ("wide", vectors(Element::F32, 30, full_or_quick(3000, 1100), 3)),
         ("zeros", VectorFile::from_rows(Element::F32, 4, vec![0; 16 * 100]).unwrap()),
     ] {
@@ -159,8 +159,9 @@ fn sets_of_odd_sizes_are_found_completely() {
             build(&data, &path, &small(Metric::L2, layout), &Silent).unwrap();
             assert!(verify(&path, &Silent).unwrap().sound, "{name} {layout:?}");
             let indexes = [TierChoice::File, TierChoice::Dram].map(|tier| open(&path, tier));
-            let asked = [(n, Effort::SearchList(n as u32)), (n + 5, Effort::Recall(0.9))];
-            for (index, (k, effort)) in indexes.iter().flat_map(|index| asked.map(|asked| (index, asked))) {
+            let efforts = [(n, Effort::SearchList(n as u32)), (n + 5, Effort::Recall(0.9))];
+            for (index, (k, effort)) in indexes.iter().flat_map(|index| efforts.map(|effort| (index, effort)))
+            {
                 let found = search(index, &queries, k, effort);
                 assert_eq!(found.k, n, "{name}");
                 assert_eq!(found.notes.iter().any(|note| note.contains("only")), k > n);
@@ -193,7 +194,7 @@ fn one_thread_and_one_seed_give_one_index() {
 #[test]
 fn full_lists_leave_every_vector_reachable() {
     let dir = tempfile::tempdir().unwrap();
-    // In high dimensions nothing is pruned: every list is full, and some vectors are in none.
+    // In many dimensions no link is pruned. Every list is full, and some vectors are in no list.
     let mut random = rand::rngs::StdRng::seed_from_u64(5);
     let rows = (0..1500 * 128).map(|_| random.random_range(0..=255_u8)).collect();
     let data = VectorFile::from_rows(Element::U8, 128, rows).unwrap();

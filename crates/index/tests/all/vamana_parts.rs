@@ -1,4 +1,4 @@
-//! Graphs of more vectors than their build has memory for.
+//! Builds of graphs in parts, because their memory does not hold all vectors.
 
 use crate::cases::{case_runs, full_or_quick, quick_build};
 use crate::clustered::vectors;
@@ -20,18 +20,18 @@ fn options(metric: Metric) -> BuildOptions {
     BuildOptions { metric, threads: 1, overwrite: true, ..quick_build(family) }
 }
 
-/// The same with as little memory as will do.
+/// Returns the options with the smallest budget, which divides the set.
 fn least(data: &VectorFile, options: BuildOptions) -> BuildOptions {
     let least = planned_memory(data, &BuildOptions { memory_bytes: Some(1), ..options.clone() });
     assert!(least < planned_memory(data, &options));
     BuildOptions { memory_bytes: Some(least), ..options }
 }
 
-/// Builds in parts, and makes sure that it was.
+/// Builds an index, and checks that it was built in parts.
 fn in_parts(data: &VectorFile, path: &Path, options: &BuildOptions) -> BuildReport {
     let stages = StageLog::default();
     let report = build(data, path, options, &stages).unwrap();
-    assert_eq!(stages.steps("growing parts"), Some(2 * data.count() as u64), "each vector lies in two parts");
+    assert_eq!(stages.steps("growing parts"), Some(2 * data.count() as u64), "each vector is in two parts");
     report
 }
 
@@ -72,7 +72,7 @@ fn a_build_in_parts_reaches_the_same_recall() {
         assert!(verified.sound, "{verified:?}");
         let links = of_parts.details["mean_degree"].as_f64().unwrap() * count as f64;
         assert_eq!(verified.links as f64, links.round());
-        // The graph is whole: a list that is long enough finds all there is.
+        // All vectors are reachable: a candidate list for all of them finds all.
         let all = search(&parts, &vectors(element, 1, 24, 5), count, count as u32);
         let mut ids = all.ids;
         ids.sort_unstable();
@@ -93,19 +93,19 @@ fn one_seed_and_one_thread_give_one_graph() {
     assert_eq!(built[0].files, built[1].files);
 }
 
-/// Vectors that no plane divides, and ones that lie in tight heaps far apart: parts that no link joins by
-/// itself.
+/// Equal vectors, which no plane divides, and vectors in tight clusters far apart, whose parts no link
+/// connects by itself.
 #[test]
 fn every_vector_is_reached() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
-    let heaps = (0..2500_u32).flat_map(|i| {
-        let heap = (i % 5) as f32 * 1e6;
-        [[heap + (i / 5) as f32 * 1e-3, heap, (i % 7) as f32 * 1e-3, 0.0]; 8].concat()
+    let clusters = (0..2500_u32).flat_map(|i| {
+        let cluster = (i % 5) as f32 * 1e6;
+        [[cluster + (i / 5) as f32 * 1e-3, cluster, (i % 7) as f32 * 1e-3, 0.0]; 8].concat()
     });
-    let heaps: Vec<u8> = heaps.flat_map(f32::to_le_bytes).collect();
+    let clusters: Vec<u8> = clusters.flat_map(f32::to_le_bytes).collect();
     let sets = [
-        VectorFile::from_rows(Element::F32, 32, heaps).unwrap(),
+        VectorFile::from_rows(Element::F32, 32, clusters).unwrap(),
         VectorFile::from_rows(Element::U8, 32, vec![9; 32 * 2500]).unwrap(),
     ];
     for (number, data) in sets.into_iter().enumerate() {

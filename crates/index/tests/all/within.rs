@@ -1,5 +1,4 @@
-//! Search among some of the rows, in every family and layout: the recall that was asked for, whichever rows
-//! these are.
+//! Search within a set of rows, in every family and layout. It reaches the recall in any set.
 
 use crate::cases::{CaseSelection, all_cases_run, full_or_quick, quick_build};
 use crate::clustered::vectors;
@@ -55,7 +54,7 @@ fn kinds() -> Vec<(&'static str, FamilyOptions)> {
     ]
 }
 
-/// Vectors with what is near the queries, and what is built of them.
+/// Vectors with their distances to the queries, and the indexes of them.
 struct Data {
     rows: VectorFile,
     queries: VectorFile,
@@ -75,14 +74,15 @@ impl Data {
         Data { rows, queries, metric, distances, built: Mutex::default() }
     }
 
-    /// Vectors of bytes under the squared distance, of which tests share the indexes.
+    /// Returns the vectors of bytes under the metric l2 whose indexes the tests share.
     fn shared(count: u32) -> &'static Data {
         static ALL: Mutex<BTreeMap<u32, &'static Data>> = Mutex::new(BTreeMap::new());
         let mut all = ALL.lock().unwrap();
         all.entry(count).or_insert_with(|| Box::leak(Box::new(Data::new(Element::U8, Metric::L2, count))))
     }
 
-    /// Where the index of a kind is, which is built when it is first asked for and which nobody changes.
+    /// Returns the path of the shared index of a kind, which is built at the first call. Tests must not
+    /// change it.
     fn built(&self, name: &'static str) -> PathBuf {
         let path = shared::folder().join(format!("within-{}-{name}", self.rows.count()));
         let built = self.built.lock().unwrap().entry(name).or_default().clone();
@@ -98,8 +98,8 @@ impl Data {
         build(&self.rows, path, &options, &Silent).unwrap();
     }
 
-    /// The share of the rows of `set` nearest to the queries that were found; checks whatever else is asked
-    /// of the answer.
+    /// Returns the recall of an answer within `set`. Checks that ids are in the set and distinct, and that
+    /// distances are sorted and true.
     fn recall(&self, what: &str, set: &RowSet, k: usize, found: &SearchResult) -> f64 {
         let wanted = k.min(set.count() as usize);
         assert_eq!(found.k, wanted, "{what}");
@@ -128,10 +128,10 @@ impl Data {
         if all == 0 { 1.0 } else { near as f64 / all as f64 }
     }
 
-    /// Sets of all kinds, by name.
+    /// Returns sets of all kinds, with their names.
     fn sets(&self) -> Vec<(String, RowSet)> {
         let rows = self.rows.count() as u32;
-        // A permutation, by a step that shares no factor with the number of rows.
+        // A permutation: the factor has no common divisor with the number of rows.
         let mixed = |at: u32| (u64::from(at) * 7919 % u64::from(rows)) as u32;
         let mut sets = vec![
             ("all".to_string(), RowSet::all(rows)),
@@ -141,7 +141,7 @@ impl Data {
             let count = rows / share;
             sets.push((format!("{count} anywhere"), RowSet::from_ids(rows, (0..count).map(mixed))));
         }
-        // The rows by their distance to the nearest query, and to one row.
+        // The rows sorted by their distance to the nearest query, and to the first query.
         let nearest =
             |row: u32| self.distances.iter().map(|all| all[row as usize]).fold(f32::INFINITY, f32::min);
         let kernel = Distance::new(self.rows.element(), self.metric, self.rows.dim());
@@ -167,7 +167,7 @@ fn options(recall: f32) -> SearchOptions {
     SearchOptions { k: K, effort: Effort::Recall(recall), threads: 2, ..SearchOptions::default() }
 }
 
-/// One row in so many.
+/// Returns the set of one row in `step`.
 fn every(rows: u32, step: usize) -> Arc<RowSet> {
     Arc::new(RowSet::from_ids(rows, (0..rows).step_by(step)))
 }
@@ -180,14 +180,14 @@ fn search(index: &Index, queries: &VectorFile, options: &SearchOptions, set: &Ar
     index.search_within(queries, options, set, Control::default()).unwrap()
 }
 
-/// Searches for each recall in each set; what was missed by more than a hundredth.
+/// Searches for each recall in each set. Returns the sets whose recall is more than 0.01 too low.
 fn missed(data: &Data, name: &str, index: &Index, recalls: &[f32]) -> Vec<String> {
     let mut missed = Vec::new();
-    for (of, set) in data.sets() {
+    for (set_name, set) in data.sets() {
         let set = Arc::new(set);
         for asked in recalls {
             let found = search(index, &data.queries, &options(*asked), &set);
-            let what = format!("{name} {}, {of}, {asked}", data.metric);
+            let what = format!("{name} {}, {set_name}, {asked}", data.metric);
             let recall = data.recall(&what, &set, K, &found);
             let (plan, reason) = (found.within.unwrap(), found.within_reason.unwrap());
             println!("{what}: {recall:.4} {plan:?} {:?}: {reason}", found.totals);
@@ -271,17 +271,19 @@ fn all_tiers_give_the_same_answers() {
         let (file, dram) = (open(&path, TierChoice::File), open(&path, TierChoice::Dram));
         for step in [2, 9, 100, 1000] {
             let set = every(3000, step);
-            // Efforts for a recall, and plans, may depend on the tier; of one plan and effort the answers do
-            // not.
+            // The plan and the effort for a recall may depend on the tier. With the same plan and effort the
+            // answers do not.
             let effort = if name == "flat" { Effort::Recall(1.0) } else { Effort::SearchList(200) };
-            let knows = !matches!(name, "flat" | "partitioned");
-            let named =
-                SearchOptions { effort: if knows { effort } else { Effort::Recall(1.0) }, ..options(0.9) };
+            let has_search_list = !matches!(name, "flat" | "partitioned");
+            let named = SearchOptions {
+                effort: if has_search_list { effort } else { Effort::Recall(1.0) },
+                ..options(0.9)
+            };
             let (on_file, on_dram) =
                 (search(&file, &data.queries, &named, &set), search(&dram, &data.queries, &named, &set));
-            // What is read alone in memory brings no other rows along.
-            let alone = matches!(name, "cluster" | "lsh" | "flat_codes");
-            if on_file.within == on_dram.within && (!alone || on_file.within == Some(WithinPlan::Scan)) {
+            // These read single vectors in memory, and compare no other vectors of their pages.
+            let single = matches!(name, "cluster" | "lsh" | "flat_codes");
+            if on_file.within == on_dram.within && (!single || on_file.within == Some(WithinPlan::Scan)) {
                 compared += 1;
                 assert_eq!(on_file.ids, on_dram.ids, "{name}, one in {step}, {:?}", on_file.within);
             }
@@ -302,7 +304,7 @@ fn queries_of_a_flat_index_share_reads_if_all_rows_match() {
         assert_eq!(found.within, Some(WithinPlan::Scan), "{element:?}");
         let plain = index.search(&data.queries, &options(0.9), Control::default()).unwrap();
         assert_eq!((&found.ids, &found.distances), (&plain.ids, &plain.distances), "{element:?}");
-        // Reads may be longer or shorter; what they bring is the same.
+        // The lengths of reads may differ, and not their bytes in total.
         assert!(found.totals.bytes * (QUERIES as u64 - 1) <= plain.totals.bytes, "{:?}", found.totals);
     }
 }
@@ -336,7 +338,7 @@ fn invalid_sets_are_refused_and_empty_sets_find_nothing() {
     let data = Data::new(Element::U8, Metric::L2, 1000);
     let dir = tempfile::tempdir().unwrap();
     let none = VectorFile::from_rows(Element::U8, DIM, Vec::new());
-    // Sets of the rows of other indexes; the largest has half a gigabyte of words.
+    // Sets for other numbers of rows. The largest has half a gigabyte of words.
     let others = [0, 999, 1001, u32::MAX].map(|rows| Arc::new(RowSet::from_words(rows, Vec::new())));
     for (name, family) in kinds() {
         let path = dir.path().join(name);
@@ -355,7 +357,7 @@ fn invalid_sets_are_refused_and_empty_sets_find_nothing() {
         assert!(matches!(ask(&nothing, (*every(1000, 3)).clone()), Err(IndexError::Parameter(_))), "{name}");
         let found = ask(&options(0.9), RowSet::from_words(1000, Vec::new())).unwrap();
         assert_eq!((found.k, found.ids.len(), found.latencies_ns.len()), (0, 0, QUERIES), "{name}");
-        // More than there are.
+        // More neighbours than there are vectors.
         let many = SearchOptions { k: 5000, ..options(0.9) };
         let found = ask(&many, (*every(1000, 3)).clone()).unwrap();
         data.recall(name, &every(1000, 3), 5000, &found);
@@ -442,7 +444,7 @@ fn damage_is_an_error() {
         let mut bytes = std::fs::read(&largest).unwrap();
         bytes.iter_mut().for_each(|byte| *byte ^= 0x55);
         std::fs::write(&largest, bytes).unwrap();
-        // Where it opens at all: what is kept in memory is checked then.
+        // Files that are kept in memory are checked when the index is opened.
         let Ok(index) = Index::open(&path, &OpenOptions::default()) else { continue };
         for step in [2, 20, 2900] {
             let found =
@@ -452,7 +454,7 @@ fn damage_is_an_error() {
     }
 }
 
-/// All files in a folder and those within.
+/// Returns all files in a folder and its folders.
 fn walk(path: &Path) -> Vec<std::path::PathBuf> {
     let entries = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
     entries.flat_map(|entry| if entry.is_dir() { walk(&entry) } else { vec![entry] }).collect()

@@ -1,4 +1,4 @@
-//! Building posting lists: what every index of them keeps to, whatever the data, the options and the memory.
+//! Builds of posting lists, with various data, options and budgets.
 
 use super::{build_options, file_contents};
 use crate::cases::{CaseSelection, case_runs, full_or_quick, quick_build};
@@ -24,7 +24,7 @@ const LAYOUTS: [PostingLayout; 3] =
     [PostingLayout::Coupled, PostingLayout::Decoupled, PostingLayout::Grouped];
 
 fn lists(layout: PostingLayout) -> SpannOptions {
-    // As many replicas in every layout, so that all have the same lists.
+    // The same number of replicas in every layout, so that all have the same lists.
     SpannOptions { layout, centroid_share: 0.04, replicas: Some(MOST_REPLICAS), ..SpannOptions::default() }
 }
 
@@ -32,14 +32,14 @@ fn options(metric: Metric, layout: PostingLayout) -> BuildOptions {
     build_options(metric, lists(layout))
 }
 
-/// An index as its files have it.
+/// The content of the files of an index.
 struct Stored {
     manifest: Manifest,
     entry: SpannEntry,
     table: Postings,
     /// The ids of each list.
     lists: Vec<Vec<u32>>,
-    /// The row of each vector, as often as it is stored.
+    /// All stored copies of the row of each vector.
     rows: BTreeMap<u32, Vec<Vec<u8>>>,
 }
 
@@ -85,7 +85,7 @@ impl Stored {
         Stored { manifest, entry, table, lists, rows }
     }
 
-    /// Checks what holds for every index over `data`.
+    /// Checks the invariants of an index of `data`.
     fn check(&self, data: &VectorFile, options: &SpannOptions, what: &str) {
         let entry = &self.entry;
         let metric = self.manifest.metric().unwrap();
@@ -127,7 +127,7 @@ fn recall(path: &Path, data: &VectorFile, queries: &VectorFile, metric: Metric, 
 fn every_vector_is_in_a_list_and_is_stored_as_the_layout_requires() {
     let dir = tempfile::tempdir().unwrap();
     for (at, metric) in [Metric::L2, Metric::InnerProduct, Metric::Cosine].into_iter().enumerate() {
-        // Each element with a metric.
+        // Each element occurs with one metric.
         for (_, element) in (at..).zip(Element::ALL).filter(|(number, _)| case_runs(*number, 5)) {
             let (data, queries) = (vectors(element, 3000, 24, 1), vectors(element, 50, 24, 2));
             let mut lists: Option<Vec<Vec<u32>>> = None;
@@ -140,10 +140,10 @@ fn every_vector_is_in_a_list_and_is_stored_as_the_layout_requires() {
                 stored.check(&data, &self::lists(layout), &what);
                 assert_eq!(stored.manifest.metric(), Ok(metric), "{what}");
                 assert!(stored.lists.len() == 120, "{what}: {} lists", stored.lists.len());
-                assert!(stored.entry.copies > 4500, "{what}: hardly any vector is in two lists");
+                assert!(stored.entry.copies > 4500, "{what}: few vectors are in two lists");
                 let recall = recall(&path, &data, &queries, metric, Effort::Recall(0.95));
                 assert!(recall > 0.93, "{what}: recall {recall}");
-                // A layout changes where vectors lie, not which lists they are in.
+                // The layout does not change the members of lists.
                 assert_eq!(lists.get_or_insert(stored.lists.clone()), &stored.lists, "{what}");
             }
         }
@@ -169,7 +169,7 @@ fn the_number_of_threads_does_not_change_the_index() {
 #[test]
 fn the_smallest_budget_gives_the_same_recall_and_a_smaller_one_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    // Vectors that take more than any other stage does.
+    // The vectors take more memory than any stage.
     let (element, count, dim) = full_or_quick((Element::U8, 200_000, 96), (Element::F32, 27_000, 128));
     let (data, queries) = (vectors(element, count, dim, 4), vectors(element, 50, dim, 5));
     let free = options(Metric::InnerProduct, PostingLayout::Grouped);
@@ -269,9 +269,9 @@ fn given_queries_decide_where_vectors_are_stored() {
 fn the_default_number_of_replicas_depends_on_the_layout() {
     let dir = tempfile::tempdir().unwrap();
     let data = vectors(Element::U8, 3000, 24, 12);
-    let suited = [DEFAULT_COUPLED_REPLICAS, DEFAULT_DECOUPLED_REPLICAS, DEFAULT_GROUPED_REPLICAS];
-    for (layout, suited) in LAYOUTS.into_iter().zip(suited) {
-        for (replicas, expected) in [(None, suited), (Some(3), 3)] {
+    let defaults = [DEFAULT_COUPLED_REPLICAS, DEFAULT_DECOUPLED_REPLICAS, DEFAULT_GROUPED_REPLICAS];
+    for (layout, default) in LAYOUTS.into_iter().zip(defaults) {
+        for (replicas, expected) in [(None, default), (Some(3), 3)] {
             let what = format!("{} {replicas:?}", layout.name());
             let path = dir.path().join(&what);
             let lists = SpannOptions { replicas, ..lists(layout) };
@@ -279,7 +279,7 @@ fn the_default_number_of_replicas_depends_on_the_layout() {
             let stored = Stored::read(&path);
             stored.check(&data, &lists, &what);
             let entry = &stored.entry;
-            // What a list admits follows from the replicas.
+            // The limit of a list follows from the replicas.
             assert_eq!((entry.replicas, entry.list_limit), (expected, 25 * expected), "{what}");
             assert_eq!(entry.copies == 3000, expected == 1, "{what}: {} copies", entry.copies);
         }
@@ -310,14 +310,14 @@ fn options_out_of_range_are_refused_with_advice() {
         let error = build(&data, &dir.path().join("refused"), &options, &Silent).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
-    // A layout of graphs is none of lists.
+    // This is a layout of graphs.
     let csr = families::options("spann", &[("layout".into(), "csr".into())].into());
     assert!(csr.unwrap_err().to_string().contains("csr"));
     let zeros = VectorFile::from_rows(Element::I8, 4, vec![0; 400]).unwrap();
     let cosine = options(Metric::Cosine, PostingLayout::Grouped);
     let error = build(&zeros, &dir.path().join("zeros"), &cosine, &Silent).unwrap_err();
     assert!(matches!(error, IndexError::ZeroVectors { count: 100, .. }), "{error}");
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left behind");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "files were left behind");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Lists of codes: what every index of them keeps to, beside the lists of vectors that it otherwise is.
+//! Posting lists of codes, compared with lists of copies.
 
 use super::{build_options, file_contents, recall};
 use crate::cases::{case_runs, full_or_quick};
@@ -42,7 +42,7 @@ fn search(index: &Index, queries: &VectorFile, options: &SearchOptions) -> Searc
     index.search(queries, options, Control::default()).unwrap()
 }
 
-/// The lists of an index as its files have them, with the code of each of their vectors.
+/// The content of the files of an index of lists of codes.
 struct Stored {
     entry: SpannEntry,
     /// Ids by place.
@@ -72,7 +72,7 @@ impl Stored {
             let (codes, places) = bytes(table.rows_range(list)).split_at(count * code_bytes);
             let places: Vec<u32> =
                 places.as_chunks::<4>().0.iter().map(|place| u32::from_le_bytes(*place)).collect();
-            // The first factor of each code, a number of 16 bits, leads its block.
+            // A block begins with the first factors of its codes, of 16 bits each.
             let mut number = 0;
             for block in codes.chunks(32 * code_bytes) {
                 for factor in block[..block.len() / code_bytes * 2].chunks(2) {
@@ -87,7 +87,7 @@ impl Stored {
     }
 }
 
-/// The ids of the lists of an index of copies.
+/// Returns the ids of each list of an index with lists of copies.
 fn copied_lists(path: &Path) -> Vec<Vec<u32>> {
     let manifest = Manifest::read(path).unwrap();
     let entry = SpannEntry::read(&manifest).unwrap();
@@ -109,7 +109,7 @@ fn copied_lists(path: &Path) -> Vec<Vec<u32>> {
 fn lists_of_codes_contain_the_same_vectors_as_lists_of_copies() {
     let dir = tempfile::tempdir().unwrap();
     for (at, metric) in [Metric::L2, Metric::InnerProduct, Metric::Cosine].into_iter().enumerate() {
-        // Each element with a metric.
+        // Each element occurs with one metric.
         for (_, element) in (at..).zip(Element::ALL).filter(|(number, _)| case_runs(*number, 3)) {
             let what = format!("{metric} {element}");
             let (data, queries) = (vectors(element, 3000, 24, 1), vectors(element, 50, 24, 2));
@@ -138,7 +138,7 @@ fn lists_of_codes_contain_the_same_vectors_as_lists_of_copies() {
                     let options = SearchOptions { effort: Effort::Recall(wanted), ..Default::default() };
                     let found = search(&index, &queries, &options);
                     let recall = recall(&found, &data, &queries, metric);
-                    // 500 neighbours: three standard errors of a low recall.
+                    // The tolerance is three standard errors of a low recall of 500 neighbours.
                     assert!(recall > f64::from(wanted) - 0.05, "{what}: recall {recall} for {wanted}");
                     assert!(found.per_query.iter().all(|cost| cost.hops == 2), "{what}");
                 }
@@ -146,7 +146,7 @@ fn lists_of_codes_contain_the_same_vectors_as_lists_of_copies() {
             let about = inspect(&path, &Silent).unwrap().description;
             let list_codes = about.facts.iter().find(|fact| fact.name == "list_codes").unwrap();
             assert_eq!(list_codes.value, serde_json::json!(["axes", 12]), "{what}");
-            // The first lists find nearly all of so few bits.
+            // The first lists find nearly all neighbours in so few bits.
             let long = stored.entry.calibration.curves.iter().all(|curve| curve.points.len() > 10);
             assert!(long || element == Element::B1, "{what}");
         }
@@ -161,23 +161,23 @@ fn the_numbers_of_candidates_and_of_lists_are_independent() {
     build(&data, &path, &build_options(Metric::L2, SpannOptions { code_bytes: Some(8), ..lists() }), &Silent)
         .unwrap();
     let index = open(&path, TierChoice::File);
-    let of = |search_list, probes| {
+    let measure = |search_list, probes| {
         let effort = Effort::SearchList(search_list);
         let found = search(&index, &queries, &SearchOptions { effort, probes, ..Default::default() });
         let lists = found.own.of("lists").unwrap();
         for (cost, lists) in found.per_query.iter().zip(lists) {
-            // As many are compared as were asked for, unless one list does not hold them.
+            // The search compares the requested number of candidates, unless one list has fewer vectors.
             let fewer = probes == Some(1) && cost.full_distances < search_list;
             assert!(cost.full_distances == search_list || fewer, "{cost:?}");
             assert!(probes.is_none_or(|probes| *lists == probes));
         }
         (recall(&found, &data, &queries, Metric::L2), found.totals.code_distances)
     };
-    let (few, many) = (of(10, Some(20)), of(200, Some(20)));
+    let (few, many) = (measure(10, Some(20)), measure(200, Some(20)));
     assert!(few.0 + 0.1 < many.0 && few.1 == many.1, "{few:?} {many:?}");
-    assert!(of(200, Some(1)).0 + 0.1 < many.0);
-    assert!(of(200, None).0 > 0.95, "lists enough for the candidates");
-    // What is found within a distance comes from the same searches.
+    assert!(measure(200, Some(1)).0 + 0.1 < many.0);
+    assert!(measure(200, None).0 > 0.95, "enough lists for the candidates");
+    // Range searches use the same functions.
     let radius = 24.0 * 18.0 * 18.0;
     let range = RangeOptions { recall: 0.9, ..RangeOptions::default() };
     let found = index.range_search(&queries, radius, &range, Control::default()).unwrap();
@@ -255,5 +255,5 @@ fn codes_that_lists_cannot_contain_are_refused_with_advice() {
         let error = build(&data, &dir.path().join("refused"), &options, &Silent).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left behind");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "files were left behind");
 }

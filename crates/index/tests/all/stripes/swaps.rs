@@ -1,4 +1,4 @@
-//! Parts that are not what they should be.
+//! Parts that are missing, exchanged, damaged, or of another index.
 
 use crate::clustered::vectors;
 use crate::stripes::disks::{Disks, answers, faults};
@@ -12,7 +12,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Opening the index is refused with a message that names `path` and says all of `words`.
+/// Checks that the index cannot be opened, with a message that names `path` and contains all of `words`.
 #[track_caller]
 fn refused(index: &Path, path: &Path, words: &[&str]) {
     let error = answers(index, &[]).expect_err("is refused");
@@ -79,7 +79,7 @@ fn parts_of_other_indexes_are_named() {
     let index = disks.build("index", 1, &["a", "b"]);
     let part = disks.part("a");
     let own = fs::read(&part).unwrap();
-    // Of an index of other data, of the same build once more, and of the build before.
+    // Parts of an index of other data, of the same build once more, and of the build before.
     let other = disks.build("other", 2, &["c", "d"]);
     let of_other = fs::read(disks.part("c")).unwrap();
     disks.build("other", 1, &["c", "d"]);
@@ -96,7 +96,7 @@ fn parts_of_other_indexes_are_named() {
     fs::write(&newer, &own).unwrap();
     refused(&index, &newer, &["another index or of another build"]);
 
-    // Of another object of the same index.
+    // A part of another object of the same index.
     let codes =
         disks.files("b").into_iter().find(|path| path.to_string_lossy().contains("codes.bin")).unwrap();
     fs::copy(codes, &newer).unwrap();
@@ -154,7 +154,7 @@ fn parts_that_are_cut_changed_or_overwritten_are_named() {
         fs::write(&part, bytes).unwrap();
         refused(&index, &part, words);
     }
-    // What is behind the header is found by the pages' checksums, and by a verification as this part's.
+    // Damage behind the header is found by the checksums of pages. `verify` names the part.
     let mut changed = own.clone();
     changed[4096 + 50] ^= 1;
     fs::write(&part, &changed).unwrap();
