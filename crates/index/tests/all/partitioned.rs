@@ -40,7 +40,7 @@ fn entry(path: &Path) -> PartitionedEntry {
 }
 
 /// Returns options of a search on one thread.
-fn options(probes: u32, in_flight: usize) -> SearchOptions {
+fn search_options(probes: u32, in_flight: usize) -> SearchOptions {
     SearchOptions {
         effort: Effort::SearchList(40),
         probes: Some(probes),
@@ -88,12 +88,12 @@ fn a_batch_reads_each_partition_once_with_a_small_cache() {
     let expected = search(
         &Index::open(&path, &OpenOptions { tier: TierChoice::Dram, ..OpenOptions::default() }).unwrap(),
         &queries,
-        &options(6, 1),
+        &search_options(6, 1),
     );
     // The cache has space for a tenth of the partitions.
     let open = || simulated(&path, None, SimOptions::default());
     let (index, sim) = open();
-    let found = search(&index, &queries, &options(6, 600));
+    let found = search(&index, &queries, &search_options(6, 600));
     assert_eq!((&found.ids, &found.distances), (&expected.ids, &expected.distances));
     // The tier aligns reads, which changes the bytes.
     let mut both = found.per_query.iter().zip(&expected.per_query);
@@ -108,7 +108,7 @@ fn a_batch_reads_each_partition_once_with_a_small_cache() {
     // With few queries in flight, partitions are evicted and read again.
     for in_flight in [1, 9] {
         let (index, _) = open();
-        let found = search(&index, &queries, &options(6, in_flight));
+        let found = search(&index, &queries, &search_options(6, in_flight));
         assert_eq!((&found.ids, &found.distances), (&expected.ids, &expected.distances));
         assert!(index.cache_counters().unwrap().misses > 3 * partitions, "{:?}", index.cache_counters());
     }
@@ -120,7 +120,8 @@ fn threads_share_the_cache_and_find_the_same() {
     let path = dir.path().join("index");
     let (data, queries) = (vectors(Element::F32, 3000, 24, 1), vectors(Element::F32, 400, 24, 2));
     build(&data, &path, &build_options(OWN), &Silent).unwrap();
-    let expected = search(&Index::open(&path, &OpenOptions::default()).unwrap(), &queries, &options(5, 1));
+    let expected =
+        search(&Index::open(&path, &OpenOptions::default()).unwrap(), &queries, &search_options(5, 1));
     for memory in [least(&path), least(&path) + (1 << 20)] {
         let options = OpenOptions { memory_bytes: Some(memory), ..OpenOptions::default() };
         let index = Index::open(&path, &options).unwrap();
@@ -129,7 +130,7 @@ fn threads_share_the_cache_and_find_the_same() {
                 let (index, queries, expected) = (&index, &queries, &expected);
                 scope.spawn(move || {
                     for in_flight in [None, Some(1), Some(50)] {
-                        let options = SearchOptions { threads, in_flight, ..options(5, 1) };
+                        let options = SearchOptions { threads, in_flight, ..search_options(5, 1) };
                         let found = index.search(queries, &options, Control::default());
                         // The smallest budget may not be enough for so many queries in flight.
                         let found = match found {
@@ -150,13 +151,14 @@ fn a_partition_that_could_not_be_read_is_read_again_by_the_next_query() {
     let path = dir.path().join("index");
     let (data, queries) = (vectors(Element::U8, 2000, 32, 1), vectors(Element::U8, 200, 32, 2));
     build(&data, &path, &build_options(OWN), &Silent).unwrap();
-    let expected = search(&Index::open(&path, &OpenOptions::default()).unwrap(), &queries, &options(4, 1));
+    let expected =
+        search(&Index::open(&path, &OpenOptions::default()).unwrap(), &queries, &search_options(4, 1));
     for fault in [Fault::Error(5), Fault::Short(100), Fault::Flip(8000)] {
         let script = vec![(When::Nth(7), fault)];
         let (index, sim) = simulated(&path, None, SimOptions { script, ..SimOptions::default() });
-        let failed = index.search(&queries, &options(4, 200), Control::default());
+        let failed = index.search(&queries, &search_options(4, 200), Control::default());
         assert!(matches!(failed, Err(IndexError::Read { .. } | IndexError::Damaged { .. })), "{fault:?}");
-        let found = search(&index, &queries, &options(4, 200));
+        let found = search(&index, &queries, &search_options(4, 200));
         assert_eq!((&found.ids, &found.distances), (&expected.ids, &expected.distances), "{fault:?}");
         assert!(sim.violations().is_empty());
     }
@@ -168,7 +170,8 @@ fn cancelled_searches_leave_no_pending_reads() {
     let path = dir.path().join("index");
     let (data, queries) = (vectors(Element::U8, 2000, 32, 1), vectors(Element::U8, 300, 32, 2));
     build(&data, &path, &build_options(OWN), &Silent).unwrap();
-    let expected = search(&Index::open(&path, &OpenOptions::default()).unwrap(), &queries, &options(4, 1));
+    let expected =
+        search(&Index::open(&path, &OpenOptions::default()).unwrap(), &queries, &search_options(4, 1));
     let (index, _) = simulated(&path, Some(least(&path) + (1 << 20)), SimOptions::default());
     for _ in 0..20 {
         let stop = AtomicBool::new(false);
@@ -178,9 +181,9 @@ fn cancelled_searches_leave_no_pending_reads() {
                 stop.store(true, std::sync::atomic::Ordering::Relaxed);
             });
             let control = Control { cancel: Some(&stop), deadline: None };
-            let _ = index.search(&queries, &options(4, 300), control);
+            let _ = index.search(&queries, &search_options(4, 300), control);
         });
-        let found = search(&index, &queries, &options(4, 300));
+        let found = search(&index, &queries, &search_options(4, 300));
         assert_eq!((&found.ids, &found.distances), (&expected.ids, &expected.distances));
     }
 }
@@ -203,7 +206,7 @@ fn partitions_keep_to_their_limit_and_contain_every_vector() {
             let entry = entry(&path);
             assert!(entry.most_vectors <= 200, "{}", entry.most_vectors);
             let index = Index::open(&path, &OpenOptions::default()).unwrap();
-            let all = SearchOptions { k: 3000, effort: Effort::SearchList(3000), ..options(1, 1) };
+            let all = SearchOptions { k: 3000, effort: Effort::SearchList(3000), ..search_options(1, 1) };
             let one = VectorFile::from_rows(Element::U8, 16, vec![7; 16]).unwrap();
             let found: BTreeSet<u32> = search(&index, &one, &all).ids.into_iter().collect();
             assert_eq!(found.len(), 3000);
@@ -262,7 +265,8 @@ fn partitions_of_another_index_are_damage() {
     for tier in [TierChoice::File, TierChoice::Dram] {
         std::fs::write(file(&path), &bytes).unwrap();
         let opened = Index::open(&path, &OpenOptions { tier: tier.clone(), ..OpenOptions::default() });
-        let outcome = opened.and_then(|index| index.search(&query, &options(4, 1), Control::default()));
+        let outcome =
+            opened.and_then(|index| index.search(&query, &search_options(4, 1), Control::default()));
         assert!(matches!(outcome, Err(IndexError::Damaged { .. })), "{tier}");
         assert!(!verify(&path, &Silent).unwrap().sound);
         std::fs::write(file(&path), &own).unwrap();
