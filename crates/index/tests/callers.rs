@@ -26,7 +26,7 @@ const FAMILIES: [&str; 3] = ["cluster", "graph", "spann"];
 const DIM: usize = 32;
 const CALLERS: usize = 32;
 
-fn built(dir: &Path, family: &str) -> PathBuf {
+fn build_index(dir: &Path, family: &str) -> PathBuf {
     let graph = [("max_degree", 24), ("search_list", 50)].map(|(name, value)| (name.into(), value.into()));
     let given = if family == "graph" { GivenOptions::from(graph) } else { GivenOptions::new() };
     let options = BuildOptions::of(families::options(family, &given).unwrap());
@@ -73,7 +73,7 @@ fn release_until(handle: &SimHandle, done: impl Fn() -> bool) {
 fn lone_callers_wait_for_the_device_together() {
     for family in FAMILIES {
         let dir = tempfile::tempdir().unwrap();
-        let (index, device) = stuck(&built(dir.path(), family));
+        let (index, device) = stuck(&build_index(dir.path(), family));
         let queries = queries(CALLERS);
         let ended = AtomicUsize::new(0);
         std::thread::scope(|scope| {
@@ -125,7 +125,7 @@ fn awaited_searches_get_the_same_answers() {
         for family in FAMILIES {
             let dir = tempfile::tempdir().unwrap();
             let open = OpenOptions { tier: tier.clone(), ..OpenOptions::default() };
-            let index = Index::open(built(dir.path(), family), &open).unwrap();
+            let index = Index::open(build_index(dir.path(), family), &open).unwrap();
             let queries = queries(300);
             let expected = index.search(&queries, &options(), Control::default()).unwrap();
             let search = |at| index.search_async(&row(&queries, at), &options(), None);
@@ -147,7 +147,7 @@ fn awaited_searches_get_the_same_answers() {
 #[test]
 fn dropped_and_late_searches_release_their_slots() {
     let dir = tempfile::tempdir().unwrap();
-    let (index, device) = stuck(&built(dir.path(), "cluster"));
+    let (index, device) = stuck(&build_index(dir.path(), "cluster"));
     let queries = queries(200);
     // These are more than one thread interleaves. If they kept their slots, the last search would never
     // begin.
@@ -176,7 +176,7 @@ fn dropped_and_late_searches_release_their_slots() {
 #[test]
 fn a_lone_caller_does_not_wait_behind_a_batch() {
     let dir = tempfile::tempdir().unwrap();
-    let path = built(dir.path(), "graph");
+    let path = build_index(dir.path(), "graph");
     for tier in [TierChoice::File, TierChoice::Dram] {
         let index = Index::open(&path, &OpenOptions { tier, ..OpenOptions::default() }).unwrap();
         // The batch takes minutes on every thread.
@@ -203,7 +203,7 @@ fn a_lone_caller_does_not_wait_behind_a_batch() {
 fn callers_share_a_budget_that_is_enough_for_one() {
     let dir = tempfile::tempdir().unwrap();
     for family in FAMILIES {
-        let path = built(dir.path(), family);
+        let path = build_index(dir.path(), family);
         let open =
             |bytes| Index::open(&path, &OpenOptions { memory_bytes: Some(bytes), ..OpenOptions::default() });
         let Err(IndexError::Memory { needed, .. }) = open(1000) else { panic!("1000 bytes are enough") };
@@ -240,7 +240,7 @@ fn search_threads() -> usize {
 #[test]
 fn a_hundred_open_indexes_share_the_threads() {
     let dir = tempfile::tempdir().unwrap();
-    let path = built(dir.path(), "cluster");
+    let path = build_index(dir.path(), "cluster");
     let cores = std::thread::available_parallelism().unwrap().get();
     let queries = queries(50);
     let open = || Index::open(&path, &OpenOptions::default()).unwrap();
@@ -258,7 +258,7 @@ fn a_hundred_open_indexes_share_the_threads() {
 #[test]
 fn an_index_can_be_closed_during_searches() {
     let dir = tempfile::tempdir().unwrap();
-    let (index, device) = stuck(&built(dir.path(), "spann"));
+    let (index, device) = stuck(&build_index(dir.path(), "spann"));
     let queries = queries(20);
     let mut searches: Vec<_> =
         (0..20).map(|at| Box::pin(index.search_async(&row(&queries, at), &options(), None))).collect();
@@ -273,7 +273,7 @@ fn an_index_can_be_closed_during_searches() {
 /// Runs in a forked child. Returns 0 if searches of the parent's index are refused and those of a new one
 /// succeed.
 #[cfg(target_os = "linux")]
-fn child(index: &Index, path: &Path, query: &VectorFile, batch: &VectorFile) -> i32 {
+fn search_in_child(index: &Index, path: &Path, query: &VectorFile, batch: &VectorFile) -> i32 {
     let forked = |outcome| matches!(outcome, Err(IndexError::Forked { .. }));
     if !forked(index.search(query, &options(), Control::default()).map(drop))
         || !forked(index.search(batch, &options(), Control::default()).map(drop))
@@ -291,7 +291,7 @@ fn child(index: &Index, path: &Path, query: &VectorFile, batch: &VectorFile) -> 
 /// Runs in a forked child. Returns 0 if changes of the parent's index are refused, and those of a new one as
 /// well, because the parent is its writer.
 #[cfg(target_os = "linux")]
-fn changing_child(index: &Index, path: &Path, rows: &VectorFile) -> i32 {
+fn change_in_child(index: &Index, path: &Path, rows: &VectorFile) -> i32 {
     if !matches!(index.insert(rows), Err(IndexError::Forked { .. }))
         || !matches!(index.delete(&[1]), Err(IndexError::Forked { .. }))
     {
@@ -309,11 +309,11 @@ fn changing_child(index: &Index, path: &Path, rows: &VectorFile) -> i32 {
 #[test]
 fn a_forked_child_cannot_change_the_index_of_its_parent() {
     let dir = tempfile::tempdir().unwrap();
-    let path = built(dir.path(), "lsh");
+    let path = build_index(dir.path(), "lsh");
     let index = Index::open(&path, &OpenOptions::default()).unwrap();
     let rows = queries(3);
     assert_eq!(index.insert(&rows).unwrap(), 3000..3003);
-    in_child(|| changing_child(&index, &path, &rows));
+    in_child(|| change_in_child(&index, &path, &rows));
     // The end of the child does not release the lock of the log.
     let other = Index::open(&path, &OpenOptions::default()).unwrap();
     assert!(matches!(other.insert(&rows), Err(IndexError::Store(_))));
@@ -340,13 +340,13 @@ fn in_child(work: impl FnOnce() -> i32) {
 #[test]
 fn a_forked_child_has_to_open_the_index_again() {
     let dir = tempfile::tempdir().unwrap();
-    let path = built(dir.path(), "cluster");
+    let path = build_index(dir.path(), "cluster");
     for tier in [TierChoice::File, TierChoice::Dram] {
         let index = Index::open(&path, &OpenOptions { tier, ..OpenOptions::default() }).unwrap();
         let (query, batch) = (row(&queries(1), 0), queries(50));
         index.search(&batch, &options(), Control::default()).unwrap();
         index.search(&query, &options(), Control::default()).unwrap();
-        in_child(|| child(&index, &path, &query, &batch));
+        in_child(|| search_in_child(&index, &path, &query, &batch));
         assert_eq!(index.search(&batch, &options(), Control::default()).unwrap().ids.len(), 500);
     }
 }

@@ -116,16 +116,16 @@ fn an_index_on_several_nodes_equals_one_in_a_folder() {
         let nodes = Nodes::new(&vec![64 << 20; count]);
         for (name, family) in families() {
             let what = format!("{name} over {count}");
-            let here = nodes.path(name);
-            build(&data, &here, &BuildOptions { threads: 1, ..BuildOptions::of(family.clone()) }, &Silent)
+            let local = nodes.path(name);
+            build(&data, &local, &BuildOptions { threads: 1, ..BuildOptions::of(family.clone()) }, &Silent)
                 .unwrap();
             // Searches of cluster indexes read single vectors on nodes, as they do in DRAM.
             let tier = if name == "cluster" { TierChoice::Dram } else { TierChoice::File };
             let own = OpenOptions { tier, ..OpenOptions::default() };
-            let expected = search(&Index::open(&here, &own).unwrap()).unwrap();
+            let expected = search(&Index::open(&local, &own).unwrap()).unwrap();
             for nodes in [&nodes, &alone] {
                 let to = CopyOptions { to: nodes.store(), overwrite: true, ..CopyOptions::default() };
-                copy(&here, nodes.address(name), &to, &Silent).unwrap();
+                copy(&local, nodes.address(name), &to, &Silent).unwrap();
             }
             let on_one = search(&alone.open(name).unwrap()).unwrap();
             let built = format!("{name}-built");
@@ -153,7 +153,7 @@ fn an_index_on_several_nodes_equals_one_in_a_folder() {
                 assert!(report.sound && report.vectors == 6000, "{what}: {report:?}");
                 let described = inspect_in(found.as_ref(), &Silent).unwrap();
                 assert!(described.parts.len() >= count, "{what}: {:?}", described.parts);
-                assert_eq!(files(described.manifest), files(Manifest::read(&here).unwrap()), "{what}");
+                assert_eq!(files(described.manifest), files(Manifest::read(&local).unwrap()), "{what}");
             }
             // Copy the index back to one folder.
             let (back, from) = (nodes.path(&format!("{name}-back")), nodes.store());
@@ -162,7 +162,7 @@ fn an_index_on_several_nodes_equals_one_in_a_folder() {
             assert!(verify(&back, &Silent).unwrap().sound, "{what}");
             assert_eq!(
                 files(Manifest::read(&back).unwrap()),
-                files(Manifest::read(&here).unwrap()),
+                files(Manifest::read(&local).unwrap()),
                 "{what}"
             );
         }
@@ -172,15 +172,15 @@ fn an_index_on_several_nodes_equals_one_in_a_folder() {
 #[test]
 fn parts_on_nodes_equal_those_on_disks() {
     let nodes = Nodes::new(&[64 << 20, 64 << 20]);
-    let (here, disks) = (nodes.path("here"), ["a", "b"].map(|name| nodes.path(name)));
+    let (local, disks) = (nodes.path("local"), ["a", "b"].map(|name| nodes.path(name)));
     disks.iter().for_each(|disk| std::fs::create_dir(disk).unwrap());
     let own = BuildOptions { threads: 1, ..BuildOptions::of(ClusterOptions::default()) };
-    build(&data(), &here, &BuildOptions { stripe: Some(StripeOptions::over(&disks)), ..own }, &Silent)
+    build(&data(), &local, &BuildOptions { stripe: Some(StripeOptions::over(&disks)), ..own }, &Silent)
         .unwrap();
     let to = CopyOptions { to: nodes.store(), ..CopyOptions::default() };
-    copy(&here, nodes.address("index"), &to, &Silent).unwrap();
+    copy(&local, nodes.address("index"), &to, &Silent).unwrap();
     let there = Manifest::load(find(nodes.address("index"), &[], &nodes.store()).unwrap().as_ref()).unwrap();
-    let mut wanted = Manifest::read(&here).unwrap();
+    let mut wanted = Manifest::read(&local).unwrap();
     for (wanted, found) in wanted.files.iter_mut().zip(&there.files) {
         if let (Some(wanted), Some(found)) = (&mut wanted.stripe, &found.stripe) {
             assert_ne!(wanted.key, found.key, "each copy has a key of its own");

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 const DIM: usize = 32;
 
-fn built(dir: &Path, family: &str) -> PathBuf {
+fn build_index(dir: &Path, family: &str) -> PathBuf {
     let graph = [("max_degree", 24), ("search_list", 50)].map(|(name, value)| (name.into(), value.into()));
     let given = if family == "graph" { GivenOptions::from(graph) } else { GivenOptions::new() };
     let path = dir.join(family);
@@ -66,7 +66,7 @@ fn threads_and_copies_are_spread_over_nodes_without_changing_answers() {
     let search = SearchOptions { threads: 4, ..SearchOptions::default() };
     let row =
         |at| bathyal_vectors::VectorFile::from_rows(Element::U8, DIM, queries.row(at).to_vec()).unwrap();
-    let paths = ["cluster", "graph", "spann", "flat", "lsh"].map(|family| built(dir.path(), family));
+    let paths = ["cluster", "graph", "spann", "flat", "lsh"].map(|family| build_index(dir.path(), family));
     let open = |path, tier: &TierChoice, numa, memory_bytes| {
         let nodes = Some(nodes.clone());
         Index::open(
@@ -124,7 +124,7 @@ fn threads_and_copies_are_spread_over_nodes_without_changing_answers() {
 fn an_impossible_numa_policy_is_an_error() {
     let (dir, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let Some(far) = nodes(root.path(), &[1000, 1001]) else { return };
-    let path = built(dir.path(), "flat");
+    let path = build_index(dir.path(), "flat");
     let open =
         |numa| Index::open(&path, &OpenOptions { numa, nodes: Some(far.clone()), ..OpenOptions::default() });
     let Err(error) = open(Some(Numa::Interleave)) else { panic!("there is no node 1000") };

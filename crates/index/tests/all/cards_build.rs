@@ -166,7 +166,7 @@ fn a_graph_that_is_built_with_a_card_reaches_the_same_recall() {
     }
 }
 
-fn refused(family: FamilyOptions, options: EmulatedOptions) -> IndexError {
+fn refusal(family: FamilyOptions, options: EmulatedOptions) -> IndexError {
     let (dir, card) = (tempfile::tempdir().unwrap(), card(options));
     let options = BuildOptions { card: Some(card.clone()), ..quick_build(family) };
     let error = build(&vectors(Element::F32, 1200, 24, 1), &dir.path().join("index"), &options, &Silent)
@@ -179,13 +179,13 @@ fn refused(family: FamilyOptions, options: EmulatedOptions) -> IndexError {
 
 #[test]
 fn builds_that_a_card_cannot_help_are_refused_with_a_reason() {
-    let error = refused(FlatOptions::default().into(), EmulatedOptions::default()).to_string();
+    let error = refusal(FlatOptions::default().into(), EmulatedOptions::default()).to_string();
     assert!(error.contains("nothing to do") && error.contains("--device"), "{error}");
     for options in [
         EmulatedOptions { fails_at: 1, ..EmulatedOptions::default() },
         EmulatedOptions { memory_bytes: 1000, ..EmulatedOptions::default() },
     ] {
-        let error = refused(ClusterOptions::default().into(), options);
+        let error = refusal(ClusterOptions::default().into(), options);
         assert!(matches!(error, IndexError::Gpu(_)), "{error}");
     }
 }
@@ -201,9 +201,9 @@ fn the_memory_for_a_card_counts_towards_the_budget_of_a_build() {
     let alone = planned_memory(&data, &options);
     let needed = planned_memory(&data, &with_card(&options));
     assert_eq!(needed - alone, 80 << 20);
-    let of = |memory_bytes| BuildOptions { memory_bytes: Some(memory_bytes), ..options.clone() };
-    let report = build(&data, &dir.path().join("index"), &with_card(&of(needed)), &Silent).unwrap();
+    let within = |memory_bytes| BuildOptions { memory_bytes: Some(memory_bytes), ..options.clone() };
+    let report = build(&data, &dir.path().join("index"), &with_card(&within(needed)), &Silent).unwrap();
     assert_eq!(report.planned_memory_bytes, needed);
-    let error = build(&data, &dir.path().join("less"), &with_card(&of(alone)), &Silent).unwrap_err();
+    let error = build(&data, &dir.path().join("less"), &with_card(&within(alone)), &Silent).unwrap_err();
     assert!(matches!(error, IndexError::Memory { needed: least, .. } if least > alone), "{error}");
 }

@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 const DIM: usize = 40;
 
 /// Builds a padded graph, a cluster index and a page-local graph. Returns their paths and queries.
-fn built(dir: &Path) -> ([PathBuf; 3], VectorFile) {
+fn build_index(dir: &Path) -> ([PathBuf; 3], VectorFile) {
     let data = vectors(Element::F32, 1200, DIM, 1);
     let [graph, cluster, local] = ["graph", "cluster", "local"].map(|name| dir.join(name));
     let family = GraphOptions { max_degree: 24, search_list: 30, ..GraphOptions::default() };
@@ -89,7 +89,7 @@ fn check_same(found: &SearchResult, expected: &SearchResult, what: &str) {
 #[test]
 fn an_index_that_was_resident_on_a_lost_card_is_read_from_its_files() {
     let dir = tempfile::tempdir().unwrap();
-    let (paths, queries) = built(dir.path());
+    let (paths, queries) = build_index(dir.path());
     for path in &paths {
         let expected =
             search(&open(path, &OpenOptions::default()), &queries, SearchOptions::default()).unwrap();
@@ -114,7 +114,7 @@ fn an_index_that_was_resident_on_a_lost_card_is_read_from_its_files() {
 #[test]
 fn queries_of_a_card_that_is_lost_are_searched_again() {
     let dir = tempfile::tempdir().unwrap();
-    let (paths, queries) = built(dir.path());
+    let (paths, queries) = build_index(dir.path());
     let options = SearchOptions::default();
     for path in &paths {
         let expected = search(&open(path, &OpenOptions::default()), &queries, options).unwrap();
@@ -167,24 +167,24 @@ fn block_on<F: Future>(future: F) -> F::Output {
 #[test]
 fn every_kind_of_search_continues_after_a_card_is_lost() {
     let dir = tempfile::tempdir().unwrap();
-    let (paths, queries) = built(dir.path());
+    let (paths, queries) = build_index(dir.path());
     let options = SearchOptions::default();
     let lone = VectorFile::from_rows(Element::F32, DIM, queries.row(3).to_vec()).unwrap();
     for path in &paths {
-        let here = open(path, &OpenOptions::default());
+        let on_processor = open(path, &OpenOptions::default());
         let lost = || open(path, &with_fallback(fails_at(1)));
         let one = search(&lost(), &lone, options).unwrap();
-        check_same(&one, &search(&here, &lone, options).unwrap(), "a lone query");
+        check_same(&one, &search(&on_processor, &lone, options).unwrap(), "a lone query");
         assert!(noted(&one.notes));
         let later = block_on(lost().search_async(&queries, &options, None)).unwrap();
-        check_same(&later, &search(&here, &queries, options).unwrap(), "awaited");
+        check_same(&later, &search(&on_processor, &queries, options).unwrap(), "awaited");
         assert!(noted(&later.notes));
         let within = |index: &Index| {
             index
                 .range_search(&queries, one.distances[5], &RangeOptions::default(), Control::default())
                 .unwrap()
         };
-        let (found, expected) = (within(&lost()), within(&here));
+        let (found, expected) = (within(&lost()), within(&on_processor));
         assert_eq!((&found.ids, &found.offsets), (&expected.ids, &expected.offsets));
         assert!(noted(&found.notes));
         let explained = lost().explain(&queries, 3, &options, Control::default()).unwrap();
@@ -194,12 +194,12 @@ fn every_kind_of_search_continues_after_a_card_is_lost() {
         let index = lost();
         std::thread::scope(|scope| {
             for row in 0..queries.count() {
-                let (index, here, queries) = (&index, &here, &queries);
+                let (index, on_processor, queries) = (&index, &on_processor, &queries);
                 scope.spawn(move || {
                     let lone = VectorFile::from_rows(Element::F32, DIM, queries.row(row).to_vec()).unwrap();
                     check_same(
                         &search(index, &lone, options).unwrap(),
-                        &search(here, &lone, options).unwrap(),
+                        &search(on_processor, &lone, options).unwrap(),
                         "one of many",
                     );
                 });
@@ -212,7 +212,7 @@ fn every_kind_of_search_continues_after_a_card_is_lost() {
 #[test]
 fn the_processor_searches_from_the_start_if_a_card_cannot() {
     let dir = tempfile::tempdir().unwrap();
-    let (paths, queries) = built(dir.path());
+    let (paths, queries) = build_index(dir.path());
     let flat = dir.path().join("flat");
     build(&vectors(Element::F32, 300, DIM, 1), &flat, &quick_build(FlatOptions::default()), &Silent).unwrap();
     let small = || card(EmulatedOptions { memory_bytes: 1000, ..EmulatedOptions::default() });
@@ -271,14 +271,14 @@ fn queries_that_exceed_a_card_are_searched_by_the_processor() {
         probes: Some(probes),
         ..SearchOptions::default()
     };
-    let here = open(&path, &OpenOptions::default());
+    let on_processor = open(&path, &OpenOptions::default());
     let refused =
         open(&path, &OpenOptions { card: card(EmulatedOptions::default()), ..OpenOptions::default() });
     let error = search(&refused, &queries, probing(2000)).unwrap_err();
     assert!(matches!(error, IndexError::Gpu(GpuError::Unsuited(_))), "{error}");
     let index = open(&path, &with_fallback(card(EmulatedOptions::default())));
     let found = search(&index, &queries, probing(2000)).unwrap();
-    check_same(&found, &search(&here, &queries, probing(2000)).unwrap(), "many groups");
+    check_same(&found, &search(&on_processor, &queries, probing(2000)).unwrap(), "many groups");
     assert!(
         found.notes.iter().any(|note| note.contains("queries that the graphics card cannot answer")),
         "{:?}",
@@ -287,14 +287,14 @@ fn queries_that_exceed_a_card_are_searched_by_the_processor() {
     assert!(index.card_trouble().is_none() && index.card().unwrap().asked == 0);
     // The card searches later queries.
     let found = search(&index, &queries, probing(20)).unwrap();
-    check_same(&found, &search(&here, &queries, probing(20)).unwrap(), "few groups");
+    check_same(&found, &search(&on_processor, &queries, probing(20)).unwrap(), "few groups");
     assert_eq!(index.card().unwrap().asked, queries.count() as u64);
 }
 
 #[test]
 fn the_fallback_to_the_processor_keeps_to_the_memory_budget() {
     let dir = tempfile::tempdir().unwrap();
-    let (paths, queries) = built(dir.path());
+    let (paths, queries) = build_index(dir.path());
     for path in &paths {
         let options = |memory_bytes, at| OpenOptions { memory_bytes, ..with_fallback(fails_at(at)) };
         let codes = open(path, &options(None, 0)).memory_split().codes_on_card;
@@ -326,15 +326,15 @@ fn the_fallback_to_the_processor_keeps_to_the_memory_budget() {
         // Pages in memory are not loaded twice.
         let dram = OpenOptions { tier: TierChoice::Dram, ..options(None, 1) };
         let found = searched(&open(path, &dram)).unwrap();
-        let here = OpenOptions { tier: TierChoice::Dram, ..OpenOptions::default() };
-        check_same(&found, &searched(&open(path, &here)).unwrap(), "in memory");
+        let without_card = OpenOptions { tier: TierChoice::Dram, ..OpenOptions::default() };
+        check_same(&found, &searched(&open(path, &without_card)).unwrap(), "in memory");
     }
 }
 
 #[test]
 fn a_card_that_does_not_answer_does_not_block_searches() {
     let dir = tempfile::tempdir().unwrap();
-    let (paths, queries) = built(dir.path());
+    let (paths, queries) = build_index(dir.path());
     let lone = VectorFile::from_rows(Element::F32, DIM, queries.row(0).to_vec()).unwrap();
     let second = Duration::from_secs(1);
     for (path, asked) in paths.iter().zip([&queries, &lone]) {

@@ -40,7 +40,7 @@ fn open(path: &Path, memory_bytes: u64) -> Result<Index, IndexError> {
 }
 
 /// Returns the smallest budget that opens the index.
-fn least(path: &Path) -> u64 {
+fn smallest_budget(path: &Path) -> u64 {
     match open(path, 1) {
         Err(IndexError::Memory { needed, .. }) => needed,
         other => panic!("{:?}", other.err()),
@@ -60,7 +60,7 @@ fn recall(found: &SearchResult, truth: &IdFile) -> f64 {
 
 /// Returns falling budgets and their splits, from one for all codes to one for few.
 fn budgets(path: &Path) -> Vec<(u64, MemorySplit)> {
-    let (least, room) = (least(path), 1 << 20);
+    let (least, room) = (smallest_budget(path), 1 << 20);
     let codes = ClusterEntry::read(&Manifest::read(path).unwrap()).unwrap().codes.file.bytes;
     let budgets = (0..=24).rev().map(|step| least + room / 4 + (codes + room) * step / 24);
     budgets.map(|budget| (budget, *open(path, budget).unwrap().memory_split())).collect()

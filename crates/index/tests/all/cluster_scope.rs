@@ -17,7 +17,7 @@ use std::path::Path;
 
 const GROUP: u32 = 16;
 
-fn built(path: &Path, data: &VectorFile, metric: Metric) -> Index {
+fn build_index(path: &Path, data: &VectorFile, metric: Metric) -> Index {
     let family = ClusterOptions { group_vectors: GROUP, ..ClusterOptions::default() };
     build(data, path, &BuildOptions { metric, threads: 2, ..BuildOptions::of(family) }, &Silent).unwrap();
     open(path)
@@ -58,7 +58,7 @@ fn the_number_of_scanned_groups_for_a_recall_varies_between_queries() {
     {
         let (data, queries) = (vectors(element, 6000, 32, 1), vectors(element, 200, 32, 2));
         let path = dir.path().join(format!("{element}-{metric}"));
-        let index = built(&path, &data, metric);
+        let index = build_index(&path, &data, metric);
         let entry = ClusterEntry::read(index.manifest()).unwrap();
         assert!(
             entry.prunes.is_sorted_by(|a, b| a.probes < b.probes && a.prune < b.prune),
@@ -100,7 +100,7 @@ fn the_number_of_scanned_groups_for_a_recall_varies_between_queries() {
 fn groups_are_not_pruned_under_the_inner_product() {
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) = (vectors(Element::F32, 3000, 16, 1), vectors(Element::F32, 50, 16, 2));
-    let index = built(&dir.path().join("index"), &data, Metric::InnerProduct);
+    let index = build_index(&dir.path().join("index"), &data, Metric::InnerProduct);
     assert_eq!(ClusterEntry::read(index.manifest()).unwrap().prunes, []);
     assert_eq!(index.explain(&queries, 0, &SearchOptions::default(), Control::default()).unwrap().prune, 0.0);
 }
@@ -110,7 +110,7 @@ fn an_index_of_an_earlier_version_scans_the_same_number_of_groups_for_every_quer
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) = (vectors(Element::F32, 3000, 16, 1), vectors(Element::F32, 50, 16, 2));
     let path = dir.path().join("index");
-    let mut manifest = built(&path, &data, Metric::L2).manifest().clone();
+    let mut manifest = build_index(&path, &data, Metric::L2).manifest().clone();
     let mut entry = ClusterEntry::read(&manifest).unwrap();
     entry.prunes.clear();
     manifest.set_structure(&entry, entry.files()).unwrap();

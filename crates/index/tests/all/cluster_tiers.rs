@@ -17,7 +17,7 @@ use bathyal_vectors::progress::Silent;
 use std::path::Path;
 use std::sync::Arc;
 
-fn built(dir: &Path) -> (VectorFile, Index) {
+fn build_index(dir: &Path) -> (VectorFile, Index) {
     let data = vectors(Element::U8, 3000, 32, 1);
     let path = dir.join("index");
     let family = ClusterOptions { code_bytes: Some(16), ..ClusterOptions::default() };
@@ -71,9 +71,9 @@ fn pages_of_any_length_are_read_at_every_alignment() {
                 // Alignment changes only the bytes.
                 assert_eq!(QueryStats { bytes: expected.bytes, ..*found }, *expected, "{dim}, {alignment}");
                 let page = u64::from(page_bytes);
-                let each = page..=page + 2 * (u64::from(alignment) - 1);
+                let read_bytes = page..=page + 2 * (u64::from(alignment) - 1);
                 assert!(
-                    each.contains(&(found.bytes / u64::from(found.reads))),
+                    read_bytes.contains(&(found.bytes / u64::from(found.reads))),
                     "{dim}, {alignment}: {found:?}"
                 );
             }
@@ -129,7 +129,7 @@ fn a_budget_leaves_memory_for_a_query_of_more_effort() {
 #[test]
 fn answers_and_counters_are_the_same_on_all_tiers_that_read_single_vectors() {
     let dir = tempfile::tempdir().unwrap();
-    let (queries, index) = built(dir.path());
+    let (queries, index) = build_index(dir.path());
     let paged = search(&index, &queries).unwrap();
     let delayed = |profile: DelayProfile| {
         let wrap: bathyal_index::open::WrapTier =
@@ -163,7 +163,7 @@ fn counters_change_only_on_purpose() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let (queries, index) = built(dir.path());
+    let (queries, index) = build_index(dir.path());
     let totals = search(&index, &queries).unwrap().totals;
     let found = serde_json::to_value(totals).unwrap();
     crate::golden::compare("cluster.json", found);

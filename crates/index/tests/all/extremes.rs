@@ -19,18 +19,18 @@ use std::path::Path;
 const DIM: usize = 16;
 
 fn kinds() -> Vec<(&'static str, BuildOptions)> {
-    let of = |family: FamilyOptions| BuildOptions { threads: 1, ..quick_build(family) };
+    let options = |family: FamilyOptions| BuildOptions { threads: 1, ..quick_build(family) };
     let graph = |layout| {
         let (max_degree, search_list) = (16, 40);
-        of(GraphOptions { layout, max_degree, search_list, ..GraphOptions::default() }.into())
+        options(GraphOptions { layout, max_degree, search_list, ..GraphOptions::default() }.into())
     };
     let lists = |layout, code_kind| {
         let replicas = Some(4);
-        of(SpannOptions { layout, code_kind, replicas, ..SpannOptions::default() }.into())
+        options(SpannOptions { layout, code_kind, replicas, ..SpannOptions::default() }.into())
     };
     let groups = ClusterOptions { group_vectors: 20, ..ClusterOptions::default() };
     vec![
-        ("cluster", of(groups.into())),
+        ("cluster", options(groups.into())),
         ("padded", graph(GraphLayoutChoice::Padded)),
         ("page_local", graph(GraphLayoutChoice::PageLocal)),
         ("csr", graph(GraphLayoutChoice::Csr)),
@@ -38,9 +38,9 @@ fn kinds() -> Vec<(&'static str, BuildOptions)> {
         ("codes", lists(PostingLayout::Coupled, Some(CodeKind::Axes))),
         ("decoupled", lists(PostingLayout::Decoupled, None)),
         ("grouped", lists(PostingLayout::Grouped, None)),
-        ("flat", of(FlatOptions::default().into())),
-        ("lsh", of(LshOptions::default().into())),
-        ("flat_codes", of(FlatOptions { code_bytes: Some(16), ..FlatOptions::default() }.into())),
+        ("flat", options(FlatOptions::default().into())),
+        ("lsh", options(LshOptions::default().into())),
+        ("flat_codes", options(FlatOptions { code_bytes: Some(16), ..FlatOptions::default() }.into())),
     ]
 }
 

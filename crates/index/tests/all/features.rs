@@ -43,7 +43,7 @@ impl Family {
     }
 }
 
-fn built(path: &Path, data: &VectorFile, family: Family, metric: Metric) -> Index {
+fn build_index(path: &Path, data: &VectorFile, family: Family, metric: Metric) -> Index {
     let options = BuildOptions { metric, threads: 2, ..quick_build(family.options()) };
     build(data, path, &options, &Silent).unwrap();
     Index::open(path, &OpenOptions::default()).unwrap()
@@ -59,7 +59,7 @@ fn range_searches_find_the_same_as_exact_search() {
         let (data, queries) = (vectors(element, 3000, 24, 1), vectors(element, 40, 24, 2));
         let truth = exact_neighbors(&data, &queries, metric, 3000, None, &Silent).unwrap();
         for family in FAMILIES.into_iter().filter(|_| cases.next_runs()) {
-            let index = built(&dir.path().join(format!("{family:?}-{metric}")), &data, family, metric);
+            let index = build_index(&dir.path().join(format!("{family:?}-{metric}")), &data, family, metric);
             // From a few answers to more than a cluster of the data has.
             for rank in [3, 40, 400] {
                 let radius = truth.distances(0).unwrap()[rank];
@@ -100,7 +100,7 @@ fn an_infinite_radius_finds_all_vectors() {
     let dir = tempfile::tempdir().unwrap();
     let data = vectors(Element::U8, 300, 8, 1);
     for family in FAMILIES {
-        let index = built(&dir.path().join(format!("{family:?}")), &data, family, Metric::L2);
+        let index = build_index(&dir.path().join(format!("{family:?}")), &data, family, Metric::L2);
         let range_search =
             |radius, options: &RangeOptions| index.range_search(&data, radius, options, Control::default());
         let found = range_search(f32::INFINITY, &RangeOptions::default()).unwrap();
@@ -124,7 +124,7 @@ fn a_range_search_stays_within_its_budget_and_adds_a_note() {
     let data = vectors(Element::U8, count, 8, 1);
     let query = VectorFile::from_rows(Element::U8, 8, data.row(5).to_vec()).unwrap();
     for family in FAMILIES {
-        let index = built(&dir.path().join(format!("{family:?}")), &data, family, Metric::L2);
+        let index = build_index(&dir.path().join(format!("{family:?}")), &data, family, Metric::L2);
         // A budget for a usual search, and not for a list of all vectors.
         let open = |bytes| {
             Index::open(index.path(), &OpenOptions { memory_bytes: Some(bytes), ..OpenOptions::default() })
@@ -148,9 +148,9 @@ fn several_indexes_answer_like_one() {
     let part = |rows: std::ops::Range<usize>| {
         VectorFile::from_rows(Element::U8, 16, all.rows(rows).unwrap().to_vec()).unwrap()
     };
-    let one = built(&dir.path().join("one"), &part(0..700), Family::Cluster, Metric::L2);
-    let two = built(&dir.path().join("two"), &part(700..705), Family::Graph, Metric::L2);
-    let three = built(&dir.path().join("three"), &part(705..2000), Family::Graph, Metric::L2);
+    let one = build_index(&dir.path().join("one"), &part(0..700), Family::Cluster, Metric::L2);
+    let two = build_index(&dir.path().join("two"), &part(700..705), Family::Graph, Metric::L2);
+    let three = build_index(&dir.path().join("three"), &part(705..2000), Family::Graph, Metric::L2);
     let truth = exact_neighbors(&all, &queries, Metric::L2, 10, None, &Silent).unwrap();
     let options = SearchOptions { effort: Effort::SearchList(300), ..SearchOptions::default() };
     let found = search_many(&[&one, &two, &three], &queries, &options, Control::default()).unwrap();
@@ -168,8 +168,9 @@ fn several_indexes_answer_like_one() {
     assert_eq!((found.k, found.places.len()), (705, 30 * 705));
     assert!(found.notes[0].contains("only 705"), "{:?}", found.notes);
 
-    let other = built(&dir.path().join("ip"), &part(0..100), Family::Cluster, Metric::InnerProduct);
-    let wide = built(&dir.path().join("wide"), &vectors(Element::U8, 50, 17, 1), Family::Graph, Metric::L2);
+    let other = build_index(&dir.path().join("ip"), &part(0..100), Family::Cluster, Metric::InnerProduct);
+    let wide =
+        build_index(&dir.path().join("wide"), &vectors(Element::U8, 50, 17, 1), Family::Graph, Metric::L2);
     for (lot, word) in [(&[&one, &other][..], "metric"), (&[&one, &wide], "dim"), (&[], "at least one")] {
         let refused = search_many(lot, &queries, &options, Control::default()).unwrap_err().to_string();
         assert!(refused.contains(word), "{refused}");
@@ -181,7 +182,7 @@ fn blocks_of_queries_get_the_same_answers_and_are_written_one_by_one() {
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) = (vectors(Element::F32, 1500, 16, 1), vectors(Element::F32, 103, 16, 2));
     for family in FAMILIES {
-        let index = built(&dir.path().join(format!("{family:?}")), &data, family, Metric::L2);
+        let index = build_index(&dir.path().join(format!("{family:?}")), &data, family, Metric::L2);
         let options = SearchOptions::default();
         let whole = index.search(&queries, &options, Control::default()).unwrap();
         for name in ["found.ibin", "found.ivecs"] {
@@ -220,7 +221,7 @@ fn explanations_agree_with_searches() {
     let (data, queries) = (vectors(Element::U8, 2000, 32, 1), vectors(Element::U8, 5, 32, 2));
     for family in FAMILIES {
         let path = dir.path().join(format!("{family:?}"));
-        built(&path, &data, family, Metric::L2);
+        build_index(&path, &data, family, Metric::L2);
         for tier in [TierChoice::File, TierChoice::Dram] {
             let index = Index::open(&path, &OpenOptions { tier, ..OpenOptions::default() }).unwrap();
             let options = SearchOptions::default();
@@ -258,7 +259,7 @@ fn a_warm_index_answers_the_same() {
     for (element, metric) in [(Element::U8, Metric::L2), (Element::F16, Metric::Cosine)] {
         let (data, queries) = (vectors(element, 1000, 16, 1), vectors(element, 20, 16, 2));
         for family in FAMILIES {
-            let cold = built(&dir.path().join(format!("{family:?}-{element}")), &data, family, metric);
+            let cold = build_index(&dir.path().join(format!("{family:?}-{element}")), &data, family, metric);
             let warm = Index::open(cold.path(), &OpenOptions::default()).unwrap();
             let options = SearchOptions { threads: 2, ..SearchOptions::default() };
             let report = warm.warm(&options, Control::default()).unwrap();
@@ -274,7 +275,7 @@ fn counters_count_every_query_once() {
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) = (vectors(Element::U8, 1000, 16, 1), vectors(Element::U8, 37, 16, 2));
     for family in FAMILIES {
-        let index = built(&dir.path().join(format!("{family:?}")), &data, family, Metric::L2);
+        let index = build_index(&dir.path().join(format!("{family:?}")), &data, family, Metric::L2);
         assert_eq!(index.stats().queries, 0);
         let found = index.search(&queries, &SearchOptions::default(), Control::default()).unwrap();
         let again = index.search(&queries, &SearchOptions::default(), Control::default()).unwrap();

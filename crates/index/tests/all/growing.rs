@@ -82,7 +82,7 @@ impl Remote {
 }
 
 /// Returns options of a search that reads every partition.
-fn all() -> SearchOptions {
+fn exhaustive_search() -> SearchOptions {
     SearchOptions {
         k: 1,
         effort: Effort::SearchList(60),
@@ -99,7 +99,7 @@ fn rows(data: &VectorFile, rows: std::ops::Range<usize>) -> VectorFile {
 
 /// Returns the nearest id of each query, and its distance.
 fn nearest(index: &Index, queries: &VectorFile) -> Vec<(u32, f32)> {
-    let found = index.search(queries, &all(), Control::default()).unwrap();
+    let found = index.search(queries, &exhaustive_search(), Control::default()).unwrap();
     found.ids.into_iter().zip(found.distances).collect()
 }
 
@@ -146,7 +146,9 @@ fn vectors_that_one_client_inserts_are_found_by_all() {
         let queries = rows(&data, 0..200);
         let truth = exact_neighbors(&data, &queries, metric, 10, None, &Silent).unwrap();
         let row_of: BTreeMap<u32, u32> = ids.iter().map(|(row, id)| (*id, *row as u32)).collect();
-        let found = reader.search(&queries, &SearchOptions { k: 10, ..all() }, Control::default()).unwrap();
+        let found = reader
+            .search(&queries, &SearchOptions { k: 10, ..exhaustive_search() }, Control::default())
+            .unwrap();
         let found: Vec<u32> = found.ids.iter().map(|id| row_of.get(id).copied().unwrap_or(*id)).collect();
         let reached = recall(&truth, &found, 10, 200).unwrap();
         assert!(reached > 0.98, "{reached} as {metric}");
@@ -157,7 +159,7 @@ fn vectors_that_one_client_inserts_are_found_by_all() {
 
 /// Returns the ids of the `k` neighbours of each query, nearest first.
 fn found(index: &Index, queries: &VectorFile, k: usize) -> Vec<u32> {
-    index.search(queries, &SearchOptions { k, ..all() }, Control::default()).unwrap().ids
+    index.search(queries, &SearchOptions { k, ..exhaustive_search() }, Control::default()).unwrap().ids
 }
 
 #[test]
@@ -180,8 +182,9 @@ fn deleted_vectors_are_found_by_no_client() {
     assert_eq!(one.delete(&left).unwrap(), 600);
     other.refresh().unwrap();
     assert!(one.is_empty() && other.is_empty());
-    let nothing =
-        other.search(&rows(&data, 0..3), &SearchOptions { k: 5, ..all() }, Control::default()).unwrap();
+    let nothing = other
+        .search(&rows(&data, 0..3), &SearchOptions { k: 5, ..exhaustive_search() }, Control::default())
+        .unwrap();
     assert!(nothing.ids.iter().all(|id| *id == NO_ID) && nothing.notes.len() == 1, "{:?}", nothing.notes);
     // The empty index takes inserts.
     let again = insert(&other, &data, 1000..1050);
@@ -216,7 +219,9 @@ fn repeated_vectors_are_found_after_inserts_and_deletes() {
         let expected = true_distances(&data, live, &queries, k);
         let live: BTreeSet<u32> = live.iter().map(|row| ids[row]).collect();
         for index in [&one, &other, &remote.open("tcp")] {
-            let found = index.search(&queries, &SearchOptions { k, ..all() }, Control::default()).unwrap();
+            let found = index
+                .search(&queries, &SearchOptions { k, ..exhaustive_search() }, Control::default())
+                .unwrap();
             for near in found.ids.chunks(k) {
                 let near: BTreeSet<u32> = near.iter().copied().collect();
                 assert!(near.len() == k && near.is_subset(&live), "{near:?}");
@@ -248,7 +253,7 @@ fn deleted_vectors_do_not_hide_others() {
     let truth = exact_neighbors(&data, &query, Metric::L2, 210, None, &Silent).unwrap();
     let (gone, next) = truth.ids(0).split_at(200);
     assert_eq!(index.delete(gone).unwrap(), 200);
-    let options = SearchOptions { k: 10, effort: Effort::SearchList(20), ..all() };
+    let options = SearchOptions { k: 10, effort: Effort::SearchList(20), ..exhaustive_search() };
     let found = index.search(&query, &options, Control::default()).unwrap().ids;
     let hits = found.iter().filter(|id| next.contains(id)).count();
     assert!(hits >= 9, "{found:?} instead of {next:?}");
@@ -263,8 +268,8 @@ fn a_copy_of_an_index_contains_its_changes() {
     index.delete(&(100..200).collect::<Vec<_>>()).unwrap();
     let queries = rows(&data, 0..200);
     let wanted = found(&index, &queries, 10);
-    let there = find(&remote.address, &[], &remote.store("tcp")).unwrap();
-    let report = verify_in(there.as_ref(), &Silent).unwrap();
+    let stored = find(&remote.address, &[], &remote.store("tcp")).unwrap();
+    let report = verify_in(stored.as_ref(), &Silent).unwrap();
     assert!(report.sound && report.vectors == 1400, "{report:?}");
     let path = remote.folder.path().join("copy");
     let from = CopyOptions { from: remote.store("tcp"), ..CopyOptions::default() };
@@ -369,8 +374,8 @@ fn histories_are_linearizable() {
     });
     let history = history.into_inner().unwrap();
     assert!(history.wrong().is_none(), "{:?}", history.wrong());
-    let there = find(&remote.address, &[], &remote.store("tcp")).unwrap();
-    assert!(verify_in(there.as_ref(), &Silent).unwrap().sound);
+    let stored = find(&remote.address, &[], &remote.store("tcp")).unwrap();
+    assert!(verify_in(stored.as_ref(), &Silent).unwrap().sound);
 }
 
 #[test]

@@ -24,7 +24,7 @@ fn families() -> [FamilyOptions; 2] {
 
 const DIM: usize = 32;
 
-fn built(dir: &Path, family: FamilyOptions) -> Index {
+fn build_index(dir: &Path, family: FamilyOptions) -> Index {
     let options = BuildOptions::of(family);
     let path = dir.join("index");
     build(&vectors(Element::U8, 3000, DIM, 1), &path, &options, &Silent).unwrap();
@@ -43,7 +43,7 @@ fn options(search_list: u32) -> SearchOptions {
 fn a_lone_query_gets_the_same_answer_as_in_a_batch() {
     for family in families() {
         let dir = tempfile::tempdir().unwrap();
-        let index = built(dir.path(), family);
+        let index = build_index(dir.path(), family);
         let queries = vectors(Element::U8, 40, DIM, 2);
         let expected = index.search(&queries, &options(60), Control::default()).unwrap();
         let search_all = || {
@@ -68,7 +68,7 @@ fn a_lone_query_gets_the_same_answer_as_in_a_batch() {
 fn a_lone_query_can_be_cancelled_and_can_be_late() {
     for family in families() {
         let dir = tempfile::tempdir().unwrap();
-        let index = built(dir.path(), family);
+        let index = build_index(dir.path(), family);
         let query = vectors(Element::U8, 1, DIM, 2);
         let raised = AtomicBool::new(true);
         let cancelled = Control { cancel: Some(&raised), deadline: None };
@@ -83,7 +83,7 @@ fn a_lone_query_can_be_cancelled_and_can_be_late() {
 #[test]
 fn the_callback_of_a_caller_runs_during_a_search_and_can_cancel_it() {
     let dir = tempfile::tempdir().unwrap();
-    let index = built(dir.path(), graph());
+    let index = build_index(dir.path(), graph());
     // The search would take a minute.
     let queries = vectors(Element::U8, 100_000, DIM, 2);
     let (cancel, calls) = (AtomicBool::new(false), AtomicUsize::new(0));
@@ -101,7 +101,7 @@ fn the_callback_of_a_caller_runs_during_a_search_and_can_cancel_it() {
 #[test]
 fn jobs_are_assigned_while_workers_finish_others() {
     let dir = tempfile::tempdir().unwrap();
-    let index = built(dir.path(), ClusterOptions::default().into());
+    let index = build_index(dir.path(), ClusterOptions::default().into());
     let queries = vectors(Element::U8, 80, DIM, 2);
     let with_threads = |threads| SearchOptions { threads, ..options(60) };
     // So many workers that their loads change while jobs are assigned by load.

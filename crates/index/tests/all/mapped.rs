@@ -16,7 +16,7 @@ use bathyal_vectors::progress::{Progress, Silent};
 use std::path::Path;
 use std::sync::Mutex;
 
-fn built(path: &Path, family: FamilyOptions) -> VectorFile {
+fn build_index(path: &Path, family: FamilyOptions) -> VectorFile {
     let data = vectors(Element::U8, 3000, 32, 1);
     build(&data, path, &quick_build(family), &Silent).unwrap();
     vectors(Element::U8, 40, 32, 2)
@@ -73,7 +73,7 @@ fn answers_and_counters_equal_those_of_every_other_tier() {
         let path = dir.path().join("index");
         let groups = ["cluster", "lsh"].contains(&family.family())
             || format!("{family:?}").contains("code_bytes: Some(16)");
-        let queries = built(&path, family.clone());
+        let queries = build_index(&path, family.clone());
         let file = search(&open(&path, TierChoice::File), &queries).unwrap();
         // On addressable tiers some layouts read only the bytes of a record, so that the counters are those
         // of DRAM.
@@ -96,8 +96,9 @@ fn answers_and_counters_equal_those_of_every_other_tier() {
                 "lsh" => QueryStats { bytes: 0, ..*cost },
                 _ => *cost,
             };
-            let of = |result: &SearchResult| result.per_query.iter().map(counters).collect::<Vec<_>>();
-            assert_eq!(of(&found), of(expected), "{place}");
+            let counters_of =
+                |result: &SearchResult| result.per_query.iter().map(counters).collect::<Vec<_>>();
+            assert_eq!(counters_of(&found), counters_of(expected), "{place}");
             assert_eq!(counted, place == "dram" || place == "mapped", "{place}");
             let kind = if place == "dram" { "dram: " } else { "mapped: " };
             assert!(index.stats().place.starts_with(kind), "{}", index.stats().place);
@@ -111,7 +112,7 @@ fn searches_of_a_truncated_region_return_an_error_with_the_reason() {
     for family in kinds() {
         let dir = folder();
         let path = dir.path().join("index");
-        let queries = built(&path, family);
+        let queries = build_index(&path, family);
         let region = dir.path().join("region");
         let tier = || choice(&format!("mapped:{}", region.display()));
         let index = open(&path, tier());
@@ -159,7 +160,7 @@ impl Progress for Watcher {
 fn loading_reports_progress_and_can_be_cancelled() {
     let dir = folder();
     let path = dir.path().join("index");
-    built(&path, ClusterOptions::default().into());
+    build_index(&path, ClusterOptions::default().into());
     let options = OpenOptions { tier: choice("mapped"), ..OpenOptions::default() };
     let watch = |cancel| Watcher { stages: Mutex::default(), cancel };
     let watcher = watch(false);

@@ -64,7 +64,7 @@ impl StoredIndex {
 
 /// Returns the cluster index of 40,000 vectors that the tests share, and queries. Its codes are so small that
 /// they arrive in one piece.
-fn built() -> (PathBuf, VectorFile) {
+fn shared_index() -> (PathBuf, VectorFile) {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let path = BUILT.get_or_init(|| {
         let path = shared::folder().join("objects");
@@ -84,7 +84,7 @@ fn search(index: &Index, queries: &VectorFile) -> SearchResult {
 
 #[test]
 fn answers_equal_those_of_a_folder_before_and_after_the_codes_arrive() {
-    let (path, queries) = built();
+    let (path, queries) = shared_index();
     let local = search(&Index::open(&path, &OpenOptions::default()).unwrap(), &queries);
     let stored = StoredIndex::new("arriving");
     stored.copy_from(&path);
@@ -173,7 +173,7 @@ fn answers_before_the_centroids_arrive_equal_those_of_a_folder() {
 
 #[test]
 fn a_damaged_centroid_is_an_error_before_all_centroids_arrive() {
-    let (path, queries) = built();
+    let (path, queries) = shared_index();
     let stored = StoredIndex::new("damaged-row");
     without_rows(&path, &stored, |rows| *rows.last_mut().unwrap() ^= 1);
     let index = stored.open();
@@ -186,7 +186,7 @@ fn a_damaged_centroid_is_an_error_before_all_centroids_arrive() {
 
 #[test]
 fn indexes_that_are_loaded_first_answer_like_a_folder() {
-    let (path, queries) = built();
+    let (path, queries) = shared_index();
     let stored = StoredIndex::new("whole");
     stored.copy_from(&path);
     let opened: [fn(OpenOptions) -> OpenOptions; 3] = [
@@ -208,7 +208,7 @@ fn indexes_that_are_loaded_first_answer_like_a_folder() {
 
 #[test]
 fn a_budget_counts_the_responses_in_flight() {
-    let (path, queries) = built();
+    let (path, queries) = shared_index();
     let stored = StoredIndex::new("budget");
     stored.copy_from(&path);
     let local = search(&Index::open(&path, &OpenOptions::default()).unwrap(), &queries);

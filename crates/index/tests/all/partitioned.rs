@@ -1,4 +1,4 @@
-//! Partitions: what an index of them keeps to, and that a batch of queries reads each of them once.
+//! Partitioned indexes: the cache of sub-indexes, the limits of partitions, and the recall.
 
 use crate::cases::quick_build;
 use crate::clustered::vectors;
@@ -55,7 +55,7 @@ fn search(index: &Index, queries: &VectorFile, options: &SearchOptions) -> Searc
 }
 
 /// Returns the smallest budget that opens an index.
-fn least(path: &Path) -> u64 {
+fn smallest_budget(path: &Path) -> u64 {
     let refused = Index::open(path, &OpenOptions { memory_bytes: Some(1), ..OpenOptions::default() });
     match refused {
         Err(IndexError::Memory { needed, .. }) => needed,
@@ -122,7 +122,7 @@ fn threads_share_the_cache_and_find_the_same() {
     build(&data, &path, &build_options(OWN), &Silent).unwrap();
     let expected =
         search(&Index::open(&path, &OpenOptions::default()).unwrap(), &queries, &search_options(5, 1));
-    for memory in [least(&path), least(&path) + (1 << 20)] {
+    for memory in [smallest_budget(&path), smallest_budget(&path) + (1 << 20)] {
         let options = OpenOptions { memory_bytes: Some(memory), ..OpenOptions::default() };
         let index = Index::open(&path, &options).unwrap();
         std::thread::scope(|scope| {
@@ -172,7 +172,7 @@ fn cancelled_searches_leave_no_pending_reads() {
     build(&data, &path, &build_options(OWN), &Silent).unwrap();
     let expected =
         search(&Index::open(&path, &OpenOptions::default()).unwrap(), &queries, &search_options(4, 1));
-    let (index, _) = simulated(&path, Some(least(&path) + (1 << 20)), SimOptions::default());
+    let (index, _) = simulated(&path, Some(smallest_budget(&path) + (1 << 20)), SimOptions::default());
     for _ in 0..20 {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {

@@ -22,7 +22,7 @@ fn family(name: &str, given: Value) -> FamilyOptions {
 }
 
 /// Returns every family in every layout, with the largest ratio of its bounds.
-fn all() -> Vec<(FamilyOptions, f64)> {
+fn families() -> Vec<(FamilyOptions, f64)> {
     vec![
         (family("cluster", json!({})), CLOSE),
         (family("cluster", json!({"code_kind": "rabitq2", "code_bytes": 24})), CLOSE),
@@ -101,7 +101,7 @@ fn check(data: &VectorFile, options: &BuildOptions) -> BuildPlan {
 #[test]
 fn builds_of_every_family_match_their_plan() {
     let vectors = data(Element::F32, 1500, 20);
-    for (family, largest_ratio) in all() {
+    for (family, largest_ratio) in families() {
         let options = BuildOptions { threads: 2, ..quick_build(family) };
         let plan = check(&vectors, &options);
         let ratio = plan.most_index_bytes as f64 / plan.least_index_bytes as f64;
@@ -113,7 +113,7 @@ fn builds_of_every_family_match_their_plan() {
 #[test]
 fn builds_of_other_elements_metrics_and_stored_forms_match_their_plan() {
     let (bytes, floats) = (data(Element::U8, 700, 37), data(Element::F32, 700, 37));
-    for (number, (family, _)) in all().into_iter().enumerate() {
+    for (number, (family, _)) in families().into_iter().enumerate() {
         let plain = BuildOptions { threads: 2, ..quick_build(family) };
         let metrics = [Metric::InnerProduct, Metric::Cosine].into_iter().enumerate();
         // Each family with a metric, and every second one with a stored form.

@@ -22,7 +22,7 @@ use std::sync::Arc;
 const COUNT: usize = 3000;
 
 /// Builds an index of 3,000 vectors. A page has one vector of 1,024 dimensions, or many shorter ones.
-fn built(dir: &Path, element: Element, dim: usize) -> (VectorFile, PathBuf) {
+fn build_index(dir: &Path, element: Element, dim: usize) -> (VectorFile, PathBuf) {
     let (data, path) = (vectors(element, COUNT, dim, 1), dir.join("index"));
     let family = ClusterOptions { code_bytes: Some(16), ..ClusterOptions::default() };
     build(&data, &path, &BuildOptions { threads: 2, ..quick_build(family) }, &Silent).unwrap();
@@ -66,7 +66,7 @@ const SHAPES: [(Element, usize); 3] = [(Element::U8, 16), (Element::F32, 24), (E
 fn vectors_are_read_by_their_ids_and_no_others_are_read() {
     for (element, dim) in SHAPES {
         let dir = tempfile::tempdir().unwrap();
-        let (data, path) = built(dir.path(), element, dim);
+        let (data, path) = build_index(dir.path(), element, dim);
         let ids = [2999, 5, 1400, 5, 1022, 1023];
         damage_others(&path, &ids);
         let index = opened(&path);
@@ -94,7 +94,7 @@ fn pages_of_set(path: &Path, set: &RowSet) -> u64 {
 fn each_vector_is_at_its_position() {
     for (element, dim) in SHAPES {
         let dir = tempfile::tempdir().unwrap();
-        let (data, path) = built(dir.path(), element, dim);
+        let (data, path) = build_index(dir.path(), element, dim);
         let index = opened(&path);
         let mixed: Vec<u32> = (0..COUNT as u32).map(|at| at * 1009 % COUNT as u32).collect();
         // Few ids at a time, which are looked up one by one, and then all at once.
@@ -108,7 +108,7 @@ fn each_vector_is_at_its_position() {
 #[test]
 fn wrong_and_damaged_positions_are_found_and_missing_ones_are_not_needed() {
     let dir = tempfile::tempdir().unwrap();
-    let (data, path) = built(dir.path(), Element::U8, 16);
+    let (data, path) = build_index(dir.path(), Element::U8, 16);
     let sound = std::fs::read(path.join("positions.bin")).unwrap();
     let identity = Manifest::read(&path).unwrap().identity().unwrap();
     let places = positions::decode_all(identity, &sound).unwrap();
@@ -154,7 +154,7 @@ fn wrong_and_damaged_positions_are_found_and_missing_ones_are_not_needed() {
 fn a_scan_in_little_memory_reads_only_the_positions_of_its_set() {
     for (element, dim) in SHAPES {
         let dir = tempfile::tempdir().unwrap();
-        let (data, path) = built(dir.path(), element, dim);
+        let (data, path) = build_index(dir.path(), element, dim);
         // No id is in the second of the three blocks of positions.
         let ids = [5, 900, 2500, 2999];
         let set = Arc::new(RowSet::from_ids(COUNT as u32, ids.into_iter()));

@@ -23,18 +23,20 @@ const RANGE_BYTES: usize = 4096;
 
 fn kinds() -> Vec<(&'static str, BuildOptions)> {
     let code_bytes = Some(8);
-    let of = |family: FamilyOptions| BuildOptions { threads: 1, ..quick_build(family) };
+    let options = |family: FamilyOptions| BuildOptions { threads: 1, ..quick_build(family) };
     let graph = |layout| {
         let (max_degree, search_list) = (8, 20);
-        of(GraphOptions { layout, max_degree, search_list, code_bytes, ..GraphOptions::default() }.into())
+        options(
+            GraphOptions { layout, max_degree, search_list, code_bytes, ..GraphOptions::default() }.into(),
+        )
     };
     let lists = |layout, code_kind| {
         let replicas = Some(4);
-        of(SpannOptions { layout, code_kind, replicas, code_bytes, ..SpannOptions::default() }.into())
+        options(SpannOptions { layout, code_kind, replicas, code_bytes, ..SpannOptions::default() }.into())
     };
     let groups = ClusterOptions { group_vectors: 20, code_bytes, ..ClusterOptions::default() };
     vec![
-        ("cluster", of(groups.into())),
+        ("cluster", options(groups.into())),
         ("padded", graph(GraphLayoutChoice::Padded)),
         ("page_local", graph(GraphLayoutChoice::PageLocal)),
         ("csr", graph(GraphLayoutChoice::Csr)),
@@ -42,9 +44,9 @@ fn kinds() -> Vec<(&'static str, BuildOptions)> {
         ("codes", lists(PostingLayout::Coupled, Some(CodeKind::Axes))),
         ("decoupled", lists(PostingLayout::Decoupled, None)),
         ("grouped", lists(PostingLayout::Grouped, None)),
-        ("flat", of(FlatOptions::default().into())),
-        ("lsh", of(LshOptions { code_bytes, ..LshOptions::default() }.into())),
-        ("flat_codes", of(FlatOptions { code_bytes, ..FlatOptions::default() }.into())),
+        ("flat", options(FlatOptions::default().into())),
+        ("lsh", options(LshOptions { code_bytes, ..LshOptions::default() }.into())),
+        ("flat_codes", options(FlatOptions { code_bytes, ..FlatOptions::default() }.into())),
     ]
 }
 

@@ -20,7 +20,7 @@ use std::sync::Arc;
 const LAYOUTS: [GraphLayoutChoice; 3] =
     [GraphLayoutChoice::Padded, GraphLayoutChoice::PageLocal, GraphLayoutChoice::Csr];
 
-fn built(dir: &Path, layout: GraphLayoutChoice) -> (VectorFile, Index) {
+fn build_index(dir: &Path, layout: GraphLayoutChoice) -> (VectorFile, Index) {
     let data = vectors(Element::U8, 3000, 32, 1);
     let path = dir.join("index");
     let family = GraphOptions {
@@ -68,7 +68,7 @@ fn search(index: &Index, queries: &VectorFile, mode: SearchMode) -> Result<Searc
 fn batched_answers_and_counters_are_the_same_on_every_tier() {
     for layout in LAYOUTS {
         let dir = tempfile::tempdir().unwrap();
-        let (queries, index) = built(dir.path(), layout);
+        let (queries, index) = build_index(dir.path(), layout);
         check_tiers(&index, &queries);
     }
 }
@@ -133,7 +133,7 @@ fn counters_change_only_on_purpose() {
     let mut found = serde_json::Map::new();
     for layout in LAYOUTS {
         let dir = tempfile::tempdir().unwrap();
-        let (queries, index) = built(dir.path(), layout);
+        let (queries, index) = build_index(dir.path(), layout);
         // In memory, because the alignment of files depends on the file system.
         let memory = OpenOptions { tier: TierChoice::Dram, ..OpenOptions::default() };
         let index = Index::open(index.path(), &memory).unwrap();

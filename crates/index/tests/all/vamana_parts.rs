@@ -21,7 +21,7 @@ fn options(metric: Metric) -> BuildOptions {
 }
 
 /// Returns the options with the smallest budget, which divides the set.
-fn least(data: &VectorFile, options: BuildOptions) -> BuildOptions {
+fn in_smallest_budget(data: &VectorFile, options: BuildOptions) -> BuildOptions {
     let least = planned_memory(data, &BuildOptions { memory_bytes: Some(1), ..options.clone() });
     assert!(least < planned_memory(data, &options));
     BuildOptions { memory_bytes: Some(least), ..options }
@@ -57,7 +57,7 @@ fn a_build_in_parts_reaches_the_same_recall() {
         let (data, queries) = (vectors(element, count, 24, 1), vectors(element, 100, 24, 2));
         let truth = exact_neighbors(&data, &queries, metric, 10, None, &Silent).unwrap();
         let whole_report = build(&data, &whole, &options(metric), &Silent).unwrap();
-        let options = least(&data, options(metric));
+        let options = in_smallest_budget(&data, options(metric));
         let of_parts = in_parts(&data, &parts, &options);
         assert!(of_parts.planned_memory_bytes <= options.memory_bytes.unwrap());
         assert_eq!((of_parts.index_bytes, of_parts.vectors), (whole_report.index_bytes, count as u64));
@@ -86,7 +86,7 @@ fn one_seed_and_one_thread_give_one_graph() {
     let data = vectors(Element::U8, full_or_quick(3000, 1500), 16, 1);
     let built = ["a", "b"].map(|name| {
         let path = dir.path().join(name);
-        in_parts(&data, &path, &least(&data, options(Metric::L2)));
+        in_parts(&data, &path, &in_smallest_budget(&data, options(Metric::L2)));
         inspect(&path, &Silent).unwrap().manifest
     });
     assert_eq!(built[0].identity, built[1].identity);
@@ -113,7 +113,7 @@ fn every_vector_is_reached() {
         for (_, max_degree) in degrees.filter(|(at, _)| case_runs(number + at, 2)) {
             let family = GraphOptions { max_degree, search_list: 20, ..GraphOptions::default() };
             let options = BuildOptions { overwrite: true, ..quick_build(family) };
-            in_parts(&data, &path, &least(&data, options));
+            in_parts(&data, &path, &in_smallest_budget(&data, options));
             let verified = verify(&path, &Silent).unwrap();
             assert!(verified.sound, "{verified:?}");
             let query = VectorFile::from_rows(data.element(), 32, data.row(7).to_vec()).unwrap();

@@ -181,7 +181,7 @@ fn search(index: &Index, queries: &VectorFile, options: &SearchOptions, set: &Ar
 }
 
 /// Searches for each recall in each set. Returns the sets whose recall is more than 0.01 too low.
-fn missed(data: &Data, name: &str, index: &Index, recalls: &[f32]) -> Vec<String> {
+fn low_recalls(data: &Data, name: &str, index: &Index, recalls: &[f32]) -> Vec<String> {
     let mut missed = Vec::new();
     for (set_name, set) in data.sets() {
         let set = Arc::new(set);
@@ -212,7 +212,7 @@ fn every_family_reaches_the_recall_in_any_set_of_rows() {
     for (number, (name, _)) in kinds().into_iter().enumerate() {
         let path = data.built(name);
         let recalls = if all_cases_run() { &recalls[..] } else { &recalls[number % 3..][..1] };
-        all.extend(missed(data, name, &open(&path, TierChoice::File), recalls));
+        all.extend(low_recalls(data, name, &open(&path, TierChoice::File), recalls));
     }
     assert!(all.is_empty(), "{all:#?}");
 }
@@ -228,7 +228,7 @@ fn every_metric_reaches_the_recall_in_memory() {
         for (name, family) in kinds().into_iter().filter(|_| cases.next_runs()) {
             let path = dir.path().join(name);
             data.build(&path, family);
-            all.extend(missed(&data, name, &open(&path, TierChoice::Dram), &[0.95]));
+            all.extend(low_recalls(&data, name, &open(&path, TierChoice::Dram), &[0.95]));
         }
     }
     assert!(all.is_empty(), "{all:#?}");
@@ -391,15 +391,15 @@ fn the_data_kept_for_sets_fits_the_budget() {
     let mut cases = CaseSelection::one_in(3);
     for (name, _) in kinds() {
         let path = data.built(name);
-        let with = |bytes| OpenOptions { memory_bytes: Some(bytes), ..OpenOptions::default() };
-        let Err(IndexError::Memory { needed: least, .. }) = Index::open(&path, &with(1)) else {
+        let with_budget = |bytes| OpenOptions { memory_bytes: Some(bytes), ..OpenOptions::default() };
+        let Err(IndexError::Memory { needed: least, .. }) = Index::open(&path, &with_budget(1)) else {
             panic!("{name}: a byte is enough");
         };
         for budget in [least, least + (64 << 10), least + (2 << 20), least + (64 << 20)] {
             if !cases.next_runs() {
                 continue;
             }
-            let index = Index::open(&path, &with(budget)).unwrap();
+            let index = Index::open(&path, &with_budget(budget)).unwrap();
             for step in [2, 10, 100, 2000] {
                 let set = every(ROWS, step);
                 let what = format!("{name}, {} more, one in {step}", budget - least);

@@ -32,7 +32,7 @@ fn graph(layout: GraphLayoutChoice) -> GraphOptions {
     GraphOptions { max_degree: 24, search_list: 30, layout, ..GraphOptions::default() }
 }
 
-fn built(path: &Path, element: Element, metric: Metric, layout: GraphLayoutChoice) -> VectorFile {
+fn build_graph(path: &Path, element: Element, metric: Metric, layout: GraphLayoutChoice) -> VectorFile {
     let options = BuildOptions { metric, threads: 1, ..quick_build(graph(layout)) };
     build(&vectors(element, 700, DIM, 1), path, &options, &Silent).unwrap();
     vectors(element, full_or_quick(12, 6), DIM, 2)
@@ -115,7 +115,7 @@ fn a_card_searches_graphs_like_a_processor() {
     for (number, (metric, element)) in pairs().enumerate() {
         let layout = layouts[number % 3];
         let path = dir.path().join(number.to_string());
-        let queries = built(&path, element, metric, layout);
+        let queries = build_graph(&path, element, metric, layout);
         check_on_card(&path, &queries, &options(), &format!("{metric} {element} {layout:?}"));
     }
 }
@@ -129,7 +129,7 @@ fn pairs() -> impl Iterator<Item = (Metric, Element)> {
     all.filter(|(number, ..)| case_runs(*number, 3)).map(|(_, metric, element)| (metric, element))
 }
 
-fn clustered_built(path: &Path, element: Element, metric: Metric) -> VectorFile {
+fn build_cluster(path: &Path, element: Element, metric: Metric) -> VectorFile {
     let family = ClusterOptions { group_vectors: 40, ..ClusterOptions::default() };
     let options = BuildOptions { metric, threads: 1, ..quick_build(family) };
     build(&vectors(element, 1500, DIM, 1), path, &options, &Silent).unwrap();
@@ -141,7 +141,7 @@ fn a_card_scans_groups_like_a_processor() {
     let dir = tempfile::tempdir().unwrap();
     for (number, (metric, element)) in pairs().enumerate() {
         let path = dir.path().join(number.to_string());
-        let queries = clustered_built(&path, element, metric);
+        let queries = build_cluster(&path, element, metric);
         check_on_card(&path, &queries, &scans(), &format!("{metric} {element}"));
     }
 }
@@ -167,7 +167,7 @@ fn scans() -> [SearchOptions; 4] {
 fn a_card_runs_thousands_of_queries_at_a_time() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
-    let few = clustered_built(&path, Element::U8, Metric::L2);
+    let few = build_cluster(&path, Element::U8, Metric::L2);
     let many = full_or_quick(10_000, 2000);
     let rows = (0..many).flat_map(|row| few.row(row % few.count()).to_vec()).collect();
     let queries = VectorFile::from_rows(Element::U8, DIM, rows).unwrap();
@@ -193,8 +193,8 @@ fn a_card_runs_thousands_of_queries_at_a_time() {
 fn mini_batches_are_full_and_do_not_change_answers() {
     let dir = tempfile::tempdir().unwrap();
     let (graph, cluster) = (dir.path().join("graph"), dir.path().join("cluster"));
-    let queries = built(&graph, Element::F32, Metric::L2, GraphLayoutChoice::Padded);
-    clustered_built(&cluster, Element::F32, Metric::L2);
+    let queries = build_graph(&graph, Element::F32, Metric::L2, GraphLayoutChoice::Padded);
+    build_cluster(&cluster, Element::F32, Metric::L2);
     let many = (0..full_or_quick(10, 8))
         .flat_map(|_| (0..queries.count()).flat_map(|row| queries.row(row).to_vec()))
         .collect();
@@ -242,7 +242,7 @@ fn mini_batches_are_full_and_do_not_change_answers() {
 fn codes_on_a_card_take_no_dram() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
-    let queries = clustered_built(&path, Element::F32, Metric::L2);
+    let queries = build_cluster(&path, Element::F32, Metric::L2);
     let on_processor = open(&path, None).unwrap();
     let options = |memory_bytes, tier| OpenOptions {
         card: Some(card() as Arc<dyn Card>),
@@ -301,7 +301,7 @@ fn small_card(path: &Path) -> (Arc<dyn Card>, u64) {
 fn codes_that_do_not_fit_a_card_are_scanned_by_the_processor() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
-    let queries = clustered_built(&path, Element::F32, Metric::L2);
+    let queries = build_cluster(&path, Element::F32, Metric::L2);
     let on_processor = open(&path, None).unwrap();
     let (card, all) = small_card(&path);
     let opened = |memory_bytes, tier| {
@@ -352,7 +352,7 @@ fn codes_that_do_not_fit_a_card_are_scanned_by_the_processor() {
 fn a_recall_is_reached_on_a_card() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
-    let queries = built(&path, Element::U8, Metric::L2, GraphLayoutChoice::Padded);
+    let queries = build_graph(&path, Element::U8, Metric::L2, GraphLayoutChoice::Padded);
     let index = open(&path, Some(card())).unwrap();
     let expected = search(&open(&path, None).unwrap(), &queries, SearchOptions::default()).unwrap();
     let found = search(&index, &queries, SearchOptions::default()).unwrap();
@@ -381,7 +381,7 @@ fn indexes_and_options_that_a_card_cannot_search_are_refused_with_a_reason() {
     refused(&short, &["pq", "code_bytes of 32"]);
 
     let path = dir.path().join("index");
-    let queries = built(&path, Element::F32, Metric::L2, GraphLayoutChoice::Padded);
+    let queries = build_graph(&path, Element::F32, Metric::L2, GraphLayoutChoice::Padded);
     let little = EmulatedOptions { memory_bytes: 100_000, ..EmulatedOptions::default() };
     let error = open(&path, Some(Arc::new(EmulatedCard::new(little)))).map(drop).unwrap_err().to_string();
     assert!(error.contains("100000 bytes free") || error.contains("bytes free"), "{error}");
@@ -400,7 +400,7 @@ fn indexes_and_options_that_a_card_cannot_search_are_refused_with_a_reason() {
 fn searches_on_a_lost_card_fail_and_the_index_can_be_opened_again() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
-    let queries = built(&path, Element::F32, Metric::L2, GraphLayoutChoice::Padded);
+    let queries = build_graph(&path, Element::F32, Metric::L2, GraphLayoutChoice::Padded);
     for fails_at in [1, 2, 3] {
         let lost = Arc::new(EmulatedCard::new(EmulatedOptions { fails_at, ..EmulatedOptions::default() }));
         let index = open(&path, Some(lost.clone())).unwrap();
@@ -418,9 +418,9 @@ fn searches_on_a_lost_card_fail_and_the_index_can_be_opened_again() {
 fn range_searches_on_a_card_find_as_many_vectors_as_its_lists_hold() {
     let dir = tempfile::tempdir().unwrap();
     let [graph, local, cluster] = ["graph", "local", "cluster"].map(|name| dir.path().join(name));
-    let queries = built(&graph, Element::F32, Metric::L2, GraphLayoutChoice::Padded);
-    built(&local, Element::F32, Metric::L2, GraphLayoutChoice::PageLocal);
-    clustered_built(&cluster, Element::F32, Metric::L2);
+    let queries = build_graph(&graph, Element::F32, Metric::L2, GraphLayoutChoice::Padded);
+    build_graph(&local, Element::F32, Metric::L2, GraphLayoutChoice::PageLocal);
+    build_cluster(&cluster, Element::F32, Metric::L2);
     let rows = (0..3).flat_map(|row| queries.row(row).to_vec()).collect();
     let queries = VectorFile::from_rows(Element::F32, DIM, rows).unwrap();
     // The candidate list of a card holds 700 vectors, and not 1,500.
@@ -453,7 +453,7 @@ fn range_searches_on_a_card_find_as_many_vectors_as_its_lists_hold() {
 fn a_search_on_a_card_ends_at_its_deadline() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
-    let queries = built(&path, Element::F32, Metric::L2, GraphLayoutChoice::Padded);
+    let queries = build_graph(&path, Element::F32, Metric::L2, GraphLayoutChoice::Padded);
     let index = open(&path, Some(card())).unwrap();
     let many: Vec<u8> =
         (0..400).flat_map(|_| (0..queries.count()).flat_map(|row| queries.row(row).to_vec())).collect();

@@ -1,7 +1,7 @@
 //! Indexes that are resident on a graphics card with codes, links and vectors. They answer like an index
 //! whose pages are in memory, and read nothing.
 
-use super::{DIM, built, card, clustered_built, open, options, pairs, real_card, scans, search, vectors};
+use super::{DIM, build_cluster, build_graph, card, open, options, pairs, real_card, scans, search, vectors};
 use crate::cases::{case_runs, full_or_quick, quick_build};
 use bathyal_gpu::Card;
 use bathyal_index::families::graph::GraphLayoutChoice;
@@ -66,7 +66,7 @@ fn an_index_that_is_resident_on_a_card_is_searched_there() {
     for (number, (metric, element)) in pairs().enumerate() {
         let layout = layouts[number % 2];
         let path = dir.path().join(format!("graph{number}"));
-        let queries = built(&path, element, metric, layout);
+        let queries = build_graph(&path, element, metric, layout);
         // Half of the elements take the first half of the options, and the others the second.
         let half = 2 * (number / 2 % 2);
         check_resident(
@@ -76,7 +76,7 @@ fn an_index_that_is_resident_on_a_card_is_searched_there() {
             &format!("{metric} {element} {layout:?}"),
         );
         let path = dir.path().join(format!("cluster{number}"));
-        let queries = clustered_built(&path, element, metric);
+        let queries = build_cluster(&path, element, metric);
         check_resident(&path, &queries, &scans()[half..half + 2], &format!("{metric} {element}"));
     }
     // Vectors in a smaller stored form.
@@ -102,13 +102,13 @@ fn an_index_that_is_resident_on_a_card_is_searched_there() {
 fn queries_far_from_all_vectors_are_answered_by_an_index_on_a_card() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
-    clustered_built(&path, Element::F32, Metric::L2);
+    build_cluster(&path, Element::F32, Metric::L2);
     let far: Vec<u8> = (0..3 * DIM).flat_map(|at| [1e15_f32, -3e14, 1e-15][at / DIM].to_le_bytes()).collect();
     let queries = VectorFile::from_rows(Element::F32, DIM, far).unwrap();
-    let there =
+    let options =
         OpenOptions { card: Some(card() as Arc<dyn Card>), tier: TierChoice::Card, ..OpenOptions::default() };
-    let there = Index::open(&path, &there).unwrap();
-    let found = search(&there, &queries, SearchOptions::default()).unwrap();
+    let on_card = Index::open(&path, &options).unwrap();
+    let found = search(&on_card, &queries, SearchOptions::default()).unwrap();
     let expected = search(&open(&path, None).unwrap(), &queries, SearchOptions::default()).unwrap();
     assert_eq!(found.ids.len(), expected.ids.len());
     assert!(found.ids.iter().all(|id| *id < 1500));
@@ -118,7 +118,7 @@ fn queries_far_from_all_vectors_are_answered_by_an_index_on_a_card() {
 fn indexes_that_cannot_be_resident_on_a_card_are_refused_with_a_reason() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
-    clustered_built(&path, Element::F32, Metric::L2);
+    build_cluster(&path, Element::F32, Metric::L2);
     let opened = |card: Option<Arc<dyn Card>>, path: &Path| {
         let options = OpenOptions { card, tier: TierChoice::Card, ..OpenOptions::default() };
         Index::open(path, &options).map(drop).unwrap_err().to_string()
@@ -134,7 +134,7 @@ fn indexes_that_cannot_be_resident_on_a_card_are_refused_with_a_reason() {
     let error = Index::open(&path, &wrapped).map(drop).unwrap_err().to_string();
     assert!(error.contains("nothing is read") && error.contains("--delay"), "{error}");
     let local = dir.path().join("local");
-    built(&local, Element::F32, Metric::L2, GraphLayoutChoice::PageLocal);
+    build_graph(&local, Element::F32, Metric::L2, GraphLayoutChoice::PageLocal);
     let error = opened(Some(card() as Arc<dyn Card>), &local);
     assert!(error.contains("page_local") && error.contains("--tier gpu"), "{error}");
     // The codes fit, the vectors do not.

@@ -292,7 +292,7 @@ fn changes_that_do_not_fit_are_refused_and_nothing_is_lost() {
     let (path, model, mut random) = small(dir.path(), 3);
     let index = Index::open(&path, &OpenOptions::default()).unwrap();
     let queries = file(Element::F32, &rows(Element::F32, 2, &mut random));
-    let of =
+    let vector_of =
         |values: [f32; DIM]| file(Element::F32, &[values.iter().flat_map(|v| v.to_le_bytes()).collect()]);
     let mut with_nan = [0.5; DIM];
     with_nan[3] = f32::NAN;
@@ -300,9 +300,9 @@ fn changes_that_do_not_fit_are_refused_and_nothing_is_lost() {
     for (vectors, words) in [
         (longer, "the vectors have 7 dimensions, the index has 6"),
         (file(Element::U8, &[vec![1; DIM]]), "the vectors are u8, the index holds f32"),
-        (of(with_nan), "dimension 3 is NaN"),
-        (of([1e19; DIM]), "1e19"),
-        (of([1e-30; DIM]), "1e-30"),
+        (vector_of(with_nan), "dimension 3 is NaN"),
+        (vector_of([1e19; DIM]), "1e19"),
+        (vector_of([1e-30; DIM]), "1e-30"),
     ] {
         let refused = index.insert(&vectors).unwrap_err().to_string();
         assert!(refused.to_lowercase().contains(&words.to_lowercase()), "{refused}");

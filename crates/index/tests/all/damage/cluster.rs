@@ -7,25 +7,25 @@ use bathyal_index::{BuildOptions, TierChoice, build};
 use bathyal_kernels::Metric;
 use bathyal_vectors::progress::Silent;
 
-fn built() -> TestIndex {
+fn build_index() -> TestIndex {
     TestIndex::build(super::cluster())
 }
 
 #[test]
 fn a_flipped_bit_anywhere_is_found() {
-    built().flip_bits(60);
+    build_index().flip_bits(60);
 }
 
 #[test]
 fn missing_and_truncated_files_are_named() {
-    built().remove_and_truncate();
+    build_index().remove_and_truncate();
 }
 
 /// Searches of files do not read the places. `verify` finds the damage before a search that reads single
 /// vectors needs them.
 #[test]
 fn verify_finds_damaged_places_that_searches_do_not_read() {
-    let index = built();
+    let index = build_index();
     let original = index.read("places.bin");
     assert!(index.is_sound());
     let found = |what: &str| {
@@ -80,7 +80,7 @@ const LIES: [Lie; 24] = [
 
 #[test]
 fn contradictory_manifests_are_refused() {
-    built().refuse_manifests(&LIES);
+    build_index().refuse_manifests(&LIES);
 }
 
 /// Where the counts of `centroids.bin` begin: behind the mean, the unit, and the centroids and first groups
@@ -138,7 +138,7 @@ fn check_places(index: &TestIndex) {
 
 #[test]
 fn contradictory_groups_are_refused_although_checksums_fit() {
-    let index = built();
+    let index = build_index();
     let centroids = index.read("centroids.bin");
     let entry = ClusterEntry::read(&index.manifest()).unwrap();
     let counts = counts_offset(entry.runs as usize);

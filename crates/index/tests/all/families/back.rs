@@ -171,8 +171,8 @@ fn a_cancelled_call_returns_no_vectors() {
     kind.build_with(&path, &data, &kind.options(Metric::L2));
     let cancel = AtomicBool::new(true);
     let control = Control { cancel: Some(&cancel), deadline: None };
-    let given_up = open(&path, OpenOptions::default()).vectors(&IDS, control);
-    assert!(matches!(given_up, Err(IndexError::Cancelled)));
+    let cancelled = open(&path, OpenOptions::default()).vectors(&IDS, control);
+    assert!(matches!(cancelled, Err(IndexError::Cancelled)));
 }
 
 #[test]

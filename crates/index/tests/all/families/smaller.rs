@@ -188,13 +188,13 @@ fn indexes_of_different_stored_forms_are_searched_together() {
     let truth = exact_neighbors(&data, &queries, Metric::L2, 3, None, &Silent).unwrap();
     // The nearest vector of each query is found thrice, at distances in the same units.
     for query in 0..queries.count() {
-        let of = |rank: usize| found.distances[query * found.k + rank];
+        let distance = |rank: usize| found.distances[query * found.k + rank];
         assert!(
-            (of(2) - of(0)).abs() <= 0.05 * of(0),
+            (distance(2) - distance(0)).abs() <= 0.05 * distance(0),
             "{query}: {:?}",
             &found.distances[query * found.k..][..3]
         );
-        assert!((of(0) / truth.distances(query).unwrap()[0] - 1.0).abs() < 0.05);
+        assert!((distance(0) / truth.distances(query).unwrap()[0] - 1.0).abs() < 0.05);
     }
 }
 

@@ -248,9 +248,9 @@ fn given_queries_decide_where_vectors_are_stored() {
     let (data, queries) =
         (vectors(Element::F32, full_or_quick(6000, 3000), 24, 10), vectors(Element::F32, 3, 24, 11));
     for metric in [Metric::L2, Metric::InnerProduct, Metric::Cosine] {
-        let without = options(metric, PostingLayout::Grouped);
-        let with = BuildOptions { calibration: Some(queries.clone()), ..without.clone() };
-        let small_reads = [("without", without), ("with", with)].map(|(name, options)| {
+        let without_queries = options(metric, PostingLayout::Grouped);
+        let with_queries = BuildOptions { calibration: Some(queries.clone()), ..without_queries.clone() };
+        let small_reads = [("without", without_queries), ("with", with_queries)].map(|(name, options)| {
             let path = dir.path().join(format!("{metric}-{name}"));
             build(&data, &path, &options, &Silent).unwrap();
             Stored::read(&path).check(&data, &lists(PostingLayout::Grouped), name);

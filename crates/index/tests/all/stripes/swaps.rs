@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 /// Checks that the index cannot be opened, with a message that names `path` and contains all of `words`.
 #[track_caller]
-fn refused(index: &Path, path: &Path, words: &[&str]) {
+fn check_refused(index: &Path, path: &Path, words: &[&str]) {
     let error = answers(index, &[]).expect_err("is refused");
     let kind = matches!(
         error,
@@ -33,15 +33,15 @@ fn missing_parts_are_named_with_their_disk() {
     let (sound, part) = (answers(&index, &[]).unwrap(), disks.part("b"));
     fs::rename(&part, disks.path("aside")).unwrap();
     let folder = disks.path("b");
-    refused(&index, &part, &["part 2 of 3 of vectors.bin", folder.to_str().unwrap(), "--stripe"]);
+    check_refused(&index, &part, &["part 2 of 3 of vectors.bin", folder.to_str().unwrap(), "--stripe"]);
     assert!(faults(&index)[0].contains("part 2 of 3"), "{:?}", faults(&index));
     fs::rename(disks.path("aside"), &part).unwrap();
     fs::rename(disks.path("b"), disks.path("unmounted")).unwrap();
-    refused(&index, &part, &["not mounted", folder.to_str().unwrap()]);
+    check_refused(&index, &part, &["not mounted", folder.to_str().unwrap()]);
     fs::rename(disks.path("unmounted"), disks.path("b")).unwrap();
     fs::remove_file(&part).unwrap();
     fs::create_dir(&part).unwrap();
-    refused(&index, &part, &["folder"]);
+    check_refused(&index, &part, &["folder"]);
     fs::remove_dir(&part).unwrap();
     assert_ne!(sound.len(), 0);
 }
@@ -54,7 +54,7 @@ fn exchanged_disks_are_named() {
     fs::rename(disks.path("a"), disks.path("x")).unwrap();
     fs::rename(disks.path("b"), disks.path("a")).unwrap();
     fs::rename(disks.path("x"), disks.path("b")).unwrap();
-    refused(&index, &part, &["the disks were exchanged", disks.path("b").to_str().unwrap()]);
+    check_refused(&index, &part, &["the disks were exchanged", disks.path("b").to_str().unwrap()]);
     for order in [["a", "b"], ["b", "a"]] {
         let moved = order.map(|name| disks.path(name));
         assert_eq!(answers(&index, &moved).unwrap(), sound, "found in any order");
@@ -69,7 +69,7 @@ fn exchanged_parts_are_named() {
     let (one, two) = (fs::read(&first).unwrap(), fs::read(&second).unwrap());
     fs::write(&first, &two).unwrap();
     fs::write(&second, &one).unwrap();
-    refused(&index, &first, &["is part 2 where part 1 belongs"]);
+    check_refused(&index, &first, &["is part 2 where part 1 belongs"]);
     assert!(faults(&index)[0].contains("is part 2 where part 1 belongs"));
 }
 
@@ -86,7 +86,7 @@ fn parts_of_other_indexes_are_named() {
     let of_again = fs::read(disks.part("c")).unwrap();
     for foreign in [&of_other, &of_again] {
         fs::write(&part, foreign).unwrap();
-        refused(&index, &part, &["another index or of another build"]);
+        check_refused(&index, &part, &["another index or of another build"]);
         assert!(faults(&index)[0].contains("another build"));
     }
     fs::write(&part, &own).unwrap();
@@ -94,13 +94,13 @@ fn parts_of_other_indexes_are_named() {
     let newer = disks.part("a");
     assert_ne!(newer, part, "no two builds have parts of one name");
     fs::write(&newer, &own).unwrap();
-    refused(&index, &newer, &["another index or of another build"]);
+    check_refused(&index, &newer, &["another index or of another build"]);
 
     // A part of another object of the same index.
     let codes =
         disks.files("b").into_iter().find(|path| path.to_string_lossy().contains("codes.bin")).unwrap();
     fs::copy(codes, &newer).unwrap();
-    refused(&index, &newer, &["is a part of codes.bin, not of vectors.bin"]);
+    check_refused(&index, &newer, &["is a part of codes.bin, not of vectors.bin"]);
     drop(other);
 }
 
@@ -152,7 +152,7 @@ fn parts_that_are_cut_changed_or_overwritten_are_named() {
         ([&own[..17], &[own[17] ^ 1], &own[18..]].concat(), &["its header is damaged"]),
     ] {
         fs::write(&part, bytes).unwrap();
-        refused(&index, &part, words);
+        check_refused(&index, &part, words);
     }
     // Damage behind the header is found by the checksums of pages. `verify` names the part.
     let mut changed = own.clone();

@@ -29,14 +29,14 @@ pub fn logs() -> Vec<Vec<u8>> {
 pub fn log_of_changes(bytes: &[u8]) {
     for from in [0, 512] {
         let mut end = if from == 0 { 512 } else { from };
-        let each = |change: Change<'_>| {
+        let read_change = |change: Change<'_>| {
             if let Change::Insert { rows, .. } = change {
                 assert!(rows.len().is_multiple_of(ROW_BYTES) && rows.len() <= bytes.len());
             }
             end += log().record_bytes(&change) as u64;
             Ok::<(), String>(())
         };
-        let Ok(found) = log().read(from, bytes, each) else { continue };
+        let Ok(found) = log().read(from, bytes, read_change) else { continue };
         assert!(found == end || found == 0 && end == 512, "{found} {end}");
         assert!(found <= from + bytes.len() as u64);
     }

@@ -49,7 +49,7 @@ fn growing() -> &'static dyn Generation {
     INDEX
         .get_or_init(|| {
             let own = PartitionedOptions { growth: 1.0, overflow_vectors: 5, ..OWN };
-            built(own)
+            build_index(own)
         })
         .as_ref()
 }
@@ -80,7 +80,7 @@ const OWN: PartitionedOptions = PartitionedOptions {
 };
 
 /// Builds an index of 60 vectors in memory.
-fn built(own: PartitionedOptions) -> Arc<dyn Generation> {
+fn build_index(own: PartitionedOptions) -> Arc<dyn Generation> {
     let rows = (0..60 * DIM as u32).map(|at| (at * 37 % 101) as u8).collect();
     let data = VectorFile::from_rows(Element::U8, DIM, rows).expect("vectors");
     let store = MemoryStore::new("memory");
@@ -92,7 +92,7 @@ fn built(own: PartitionedOptions) -> Arc<dyn Generation> {
 fn files() -> &'static [Vec<u8>; 3] {
     static FILES: OnceLock<[Vec<u8>; 3]> = OnceLock::new();
     FILES.get_or_init(|| {
-        let index = built(OWN);
+        let index = build_index(OWN);
         ["partitions.bin", "meta.bin", "table.bin"].map(|name| index.read(name).expect("reads"))
     })
 }
