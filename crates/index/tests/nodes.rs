@@ -5,7 +5,7 @@
 mod clustered;
 
 use bathyal_index::families::partitioned::PartitionedOptions;
-use bathyal_index::format::manifest::Manifest;
+use bathyal_index::format::manifest::{FileEntry, Manifest};
 use bathyal_index::open::WrapTier;
 use bathyal_index::{
     BuildOptions, ClusterOptions, CopyOptions, Effort, FamilyOptions, GraphOptions, Index, IndexError,
@@ -103,9 +103,9 @@ fn search(index: &Index) -> Result<SearchResult, IndexError> {
     index.search(&vectors(Element::F32, 30, DIM, 2), &options, Control::default())
 }
 
-/// Returns name, length and checksum of every file.
-fn files(manifest: Manifest) -> Vec<(String, u64, u32)> {
-    manifest.files.into_iter().map(|file| (file.name, file.bytes, file.crc32c)).collect()
+/// Returns the files of an index without their stripes.
+fn files(manifest: Manifest) -> Vec<FileEntry> {
+    manifest.files.into_iter().map(|file| FileEntry { stripe: None, ..file }).collect()
 }
 
 #[test]

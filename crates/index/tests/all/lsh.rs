@@ -126,13 +126,15 @@ fn tables_that_are_sorted_in_parts_equal_those_sorted_at_once() {
     let data = VectorFile::from_rows(Element::U8, 6, rows).unwrap();
     let own = LshOptions { tables, ..LshOptions::default() };
     let options = BuildOptions { threads: 2, ..quick_build(own) };
-    let built = |name: &str, memory_bytes: Option<u64>| {
+    let build_index = |name: &str, memory_bytes: Option<u64>| {
         let path = dir.path().join(name);
         build(&data, &path, &BuildOptions { memory_bytes, ..options.clone() }, &Silent).map(|_| path)
     };
-    let Err(IndexError::Memory { needed, .. }) = built("none", Some(1)) else { panic!("a byte is enough") };
+    let Err(IndexError::Memory { needed, .. }) = build_index("none", Some(1)) else {
+        panic!("a byte is enough")
+    };
     assert!(needed < planned_memory(&data, &options), "the least memory divides the tables");
-    let [whole, parts] = [built("whole", None).unwrap(), built("parts", Some(needed)).unwrap()];
+    let [whole, parts] = [build_index("whole", None).unwrap(), build_index("parts", Some(needed)).unwrap()];
     assert!(verify(&parts, &Silent).unwrap().sound);
     for name in ["tables.bin", "fences.bin", "hashes.bin", "codes.bin"] {
         assert!(
@@ -355,20 +357,20 @@ fn an_impossible_ratio_is_refused() {
             Err(error) => error.to_string(),
         }
     };
-    let built = |name: &str, options: BuildOptions| {
+    let build_index = |name: &str, options: BuildOptions| {
         let path = dir.path().join(name);
         build(&data, &path, &options, &Silent).unwrap();
         path
     };
     let own = LshOptions { tables: 2, ..LshOptions::default() };
-    let tables = built("l2", options_of(Metric::L2, own));
+    let tables = build_index("l2", options_of(Metric::L2, own));
     for ratio in [0.99, 0.0, -1.0, f32::NAN, f32::INFINITY] {
         let message = refused(&tables, &queries, ratio);
         assert!(message.contains(&format!("ratio is {ratio}; it must be at least 1")), "{message}");
     }
-    let message = refused(&built("ip", options_of(Metric::InnerProduct, own)), &queries, 1.05);
+    let message = refused(&build_index("ip", options_of(Metric::InnerProduct, own)), &queries, 1.05);
     assert!(message.contains("no ratio under ip"), "{message}");
-    let message = refused(&built("cluster", BuildOptions::default()), &queries, 1.05);
+    let message = refused(&build_index("cluster", BuildOptions::default()), &queries, 1.05);
     assert!(message.contains("cluster index knows no ratio; it knows search_list, probes"), "{message}");
     // An index from before ratios were measured.
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/indexes");

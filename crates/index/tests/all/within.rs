@@ -83,7 +83,7 @@ impl Data {
 
     /// Returns the path of the shared index of a kind, which is built at the first call. Tests must not
     /// change it.
-    fn built(&self, name: &'static str) -> PathBuf {
+    fn index_path(&self, name: &'static str) -> PathBuf {
         let path = shared::folder().join(format!("within-{}-{name}", self.rows.count()));
         let built = self.built.lock().unwrap().entry(name).or_default().clone();
         built.get_or_init(|| {
@@ -210,7 +210,7 @@ fn every_family_reaches_the_recall_in_any_set_of_rows() {
     let mut all = Vec::new();
     let recalls = [0.9, 0.95, 0.99];
     for (number, (name, _)) in kinds().into_iter().enumerate() {
-        let path = data.built(name);
+        let path = data.index_path(name);
         let recalls = if all_cases_run() { &recalls[..] } else { &recalls[number % 3..][..1] };
         all.extend(low_recalls(data, name, &open(&path, TierChoice::File), recalls));
     }
@@ -238,7 +238,7 @@ fn every_metric_reaches_the_recall_in_memory() {
 fn batches_and_equal_sets_do_not_change_answers() {
     let data = Data::shared(3000);
     for (name, _) in kinds() {
-        let index = open(&data.built(name), TierChoice::File);
+        let index = open(&data.index_path(name), TierChoice::File);
         for step in [2, 9, 100, 1000] {
             let set = every(3000, step);
             let what = format!("{name}, one in {step}");
@@ -267,7 +267,7 @@ fn all_tiers_give_the_same_answers() {
     let data = Data::shared(3000);
     let mut compared = 0;
     for (name, _) in kinds() {
-        let path = data.built(name);
+        let path = data.index_path(name);
         let (file, dram) = (open(&path, TierChoice::File), open(&path, TierChoice::Dram));
         for step in [2, 9, 100, 1000] {
             let set = every(3000, step);
@@ -314,7 +314,7 @@ fn a_scan_reads_the_rows_of_the_set_once_for_all_queries() {
     let data = Data::shared(3000);
     let set = Arc::new(RowSet::from_ids(3000, [7, 8, 1500, 2999].into_iter()));
     for (name, _) in kinds() {
-        let index = open(&data.built(name), TierChoice::File);
+        let index = open(&data.index_path(name), TierChoice::File);
         let first = search(&index, &data.queries, &options(0.95), &set);
         assert_eq!(first.within, Some(WithinPlan::Scan), "{name}");
         let found = search(&index, &data.queries, &options(0.95), &set);
@@ -375,7 +375,7 @@ fn searches_within_sets_can_be_cancelled_and_can_be_late() {
     let cancel = Control { cancel: Some(&cancelled), deadline: None };
     let late = Control { cancel: None, deadline: Some(Instant::now()) };
     for (name, _) in kinds() {
-        let index = open(&data.built(name), TierChoice::File);
+        let index = open(&data.index_path(name), TierChoice::File);
         for set in [every(3000, 1), every(3000, 2), every(3000, 20), every(3000, 2900)] {
             let ask = |control| index.search_within(&data.queries, &options(0.9), &set, control);
             assert!(matches!(ask(cancel), Err(IndexError::Cancelled)), "{name}, {}", set.count());
@@ -390,7 +390,7 @@ fn the_data_kept_for_sets_fits_the_budget() {
     let data = Data::shared(ROWS);
     let mut cases = CaseSelection::one_in(3);
     for (name, _) in kinds() {
-        let path = data.built(name);
+        let path = data.index_path(name);
         let with_budget = |bytes| OpenOptions { memory_bytes: Some(bytes), ..OpenOptions::default() };
         let Err(IndexError::Memory { needed: least, .. }) = Index::open(&path, &with_budget(1)) else {
             panic!("{name}: a byte is enough");
@@ -439,7 +439,7 @@ fn damage_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     for (name, _) in kinds() {
         let path = dir.path().join(name);
-        files::copy(&data.built(name), &path);
+        files::copy(&data.index_path(name), &path);
         let largest = walk(&path).into_iter().max_by_key(|file| file.metadata().unwrap().len()).unwrap();
         let mut bytes = std::fs::read(&largest).unwrap();
         bytes.iter_mut().for_each(|byte| *byte ^= 0x55);

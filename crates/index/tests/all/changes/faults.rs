@@ -70,17 +70,15 @@ fn store_on(disk: &SimulatedDisk) -> (LocalStore, Faults) {
     (LocalStore::on_disk(Arc::new(faults.clone()), "/folder", MANIFEST_NAME), faults)
 }
 
-/// Returns a disk with an index of 100 vectors, and the vectors.
-fn index_on_disk(seed: u64) -> (SimulatedDisk, Vec<Vec<u8>>, StdRng) {
+/// Returns a disk with an index of these vectors.
+fn index_on_disk(vectors: &[Vec<u8>]) -> SimulatedDisk {
     let disk = SimulatedDisk::default();
     disk.create_folder(Path::new("/folder")).unwrap();
     disk.sync_folder(Path::new("/")).unwrap();
-    let mut random = StdRng::seed_from_u64(seed);
-    let built = rows(Element::F32, 100, &mut random);
     let own = LshOptions { tables: 2, block_bytes: 128, ..LshOptions::default() };
     let building = BuildOptions { threads: 1, ..quick_build(own) };
-    build_in(&file(Element::F32, &built), &store_on(&disk).0, "index", &building, &Silent).unwrap();
-    (disk, built, random)
+    build_in(&file(Element::F32, vectors), &store_on(&disk).0, "index", &building, &Silent).unwrap();
+    disk
 }
 
 /// Faults strike every operation of inserts, deletes and a compaction: a kill, an error, no space, or no
@@ -88,7 +86,8 @@ fn index_on_disk(seed: u64) -> (SimulatedDisk, Vec<Vec<u8>>, StdRng) {
 /// The remaining steps then succeed.
 #[test]
 fn acknowledged_changes_survive_every_fault() {
-    let (disk, built, _) = index_on_disk(9);
+    let built = rows(Element::F32, 100, &mut StdRng::seed_from_u64(9));
+    let disk = index_on_disk(&built);
     let mut start = Model::default();
     start.insert(&built);
     for (fault, power_loss_seed) in [
@@ -158,7 +157,8 @@ fn acknowledged_changes_survive_every_fault() {
 /// others.
 #[test]
 fn a_failed_change_does_not_affect_later_ones() {
-    let (disk, _, mut random) = index_on_disk(13);
+    let mut random = StdRng::seed_from_u64(13);
+    let disk = index_on_disk(&rows(Element::F32, 100, &mut random));
     let new = file(Element::F32, &rows(Element::F32, 30, &mut random));
     let mut refused = 0;
     for (number, fault) in

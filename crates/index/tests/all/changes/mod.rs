@@ -20,7 +20,7 @@ use bathyal_vectors::progress::Silent;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 const DIM: usize = 6;
@@ -193,22 +193,32 @@ fn inserted_vectors_are_found_and_deleted_ones_are_not() {
     }
 }
 
-/// Builds a small index. Returns its path, its vectors, and the random state.
-fn small(dir: &Path, seed: u64) -> (std::path::PathBuf, Model, StdRng) {
-    let mut random = StdRng::seed_from_u64(seed);
-    let (path, built) = (dir.join(seed.to_string()), rows(Element::F32, 100, &mut random));
-    let own = LshOptions { tables: 2, ..LshOptions::default() };
-    let building = BuildOptions { threads: 1, ..quick_build(own) };
-    build(&file(Element::F32, &built), &path, &building, &Silent).unwrap();
-    let mut model = Model::default();
-    model.insert(&built);
-    (path, model, random)
+/// An index of 100 vectors of f32.
+struct SmallIndex {
+    path: PathBuf,
+    /// The vectors of the index.
+    model: Model,
+    /// The state of the random generator after the build.
+    random: StdRng,
+}
+
+impl SmallIndex {
+    fn build(dir: &Path, seed: u64) -> SmallIndex {
+        let mut random = StdRng::seed_from_u64(seed);
+        let (path, built) = (dir.join(seed.to_string()), rows(Element::F32, 100, &mut random));
+        let own = LshOptions { tables: 2, ..LshOptions::default() };
+        let building = BuildOptions { threads: 1, ..quick_build(own) };
+        build(&file(Element::F32, &built), &path, &building, &Silent).unwrap();
+        let mut model = Model::default();
+        model.insert(&built);
+        SmallIndex { path, model, random }
+    }
 }
 
 #[test]
 fn one_writer_changes_an_index_and_readers_see_it_after_a_refresh() {
     let dir = tempfile::tempdir().unwrap();
-    let (path, mut model, mut random) = small(dir.path(), 1);
+    let SmallIndex { path, mut model, mut random } = SmallIndex::build(dir.path(), 1);
     let queries = file(Element::F32, &rows(Element::F32, 3, &mut random));
     let [writer, reader] = [0; 2].map(|_| Index::open(&path, &OpenOptions::default()).unwrap());
     let before = model.clone();
@@ -252,7 +262,7 @@ fn one_writer_changes_an_index_and_readers_see_it_after_a_refresh() {
 #[test]
 fn searches_run_while_the_index_changes() {
     let dir = tempfile::tempdir().unwrap();
-    let (path, _, mut random) = small(dir.path(), 2);
+    let SmallIndex { path, mut random, .. } = SmallIndex::build(dir.path(), 2);
     let queries = file(Element::F32, &rows(Element::F32, 8, &mut random));
     let index = Index::open(&path, &OpenOptions::default()).unwrap();
     // Ids below `gone` are deleted. It is stored after the deletion, and ids from `next_id` on do not exist
@@ -289,7 +299,7 @@ fn searches_run_while_the_index_changes() {
 #[test]
 fn changes_that_do_not_fit_are_refused_and_nothing_is_lost() {
     let dir = tempfile::tempdir().unwrap();
-    let (path, model, mut random) = small(dir.path(), 3);
+    let SmallIndex { path, model, mut random } = SmallIndex::build(dir.path(), 3);
     let index = Index::open(&path, &OpenOptions::default()).unwrap();
     let queries = file(Element::F32, &rows(Element::F32, 2, &mut random));
     let vector_of =
@@ -334,7 +344,7 @@ fn changes_that_do_not_fit_are_refused_and_nothing_is_lost() {
     index.warm(&options(1), Control::default()).unwrap();
 
     // Ids of several indexes do not overlap.
-    let (other, ..) = small(dir.path(), 4);
+    let other = SmallIndex::build(dir.path(), 4).path;
     let other = Index::open(&other, &OpenOptions::default()).unwrap();
     let both = search_many(&[&index, &other], &queries, &options(1), Control::default()).unwrap();
     assert_eq!(both.first_ids, [0, 102]);
@@ -352,7 +362,7 @@ fn changes_that_do_not_fit_are_refused_and_nothing_is_lost() {
 #[test]
 fn changes_keep_to_the_memory_budget() {
     let dir = tempfile::tempdir().unwrap();
-    let (path, _, mut random) = small(dir.path(), 5);
+    let SmallIndex { path, mut random, .. } = SmallIndex::build(dir.path(), 5);
     let new = file(Element::F32, &rows(Element::F32, 20_000, &mut random));
     let index = Index::open(&path, &OpenOptions { memory_bytes: Some(4_000_000), ..OpenOptions::default() });
     let index = index.unwrap();
@@ -375,7 +385,7 @@ fn changes_keep_to_the_memory_budget() {
 #[test]
 fn the_smallest_budget_is_enough_to_delete_all_vectors() {
     let dir = tempfile::tempdir().unwrap();
-    let (path, _, _) = small(dir.path(), 6);
+    let path = SmallIndex::build(dir.path(), 6).path;
     let open = |memory_bytes| {
         Index::open(&path, &OpenOptions { memory_bytes: Some(memory_bytes), ..OpenOptions::default() })
     };
@@ -394,8 +404,8 @@ fn the_smallest_budget_is_enough_to_delete_all_vectors() {
 #[test]
 fn a_log_that_is_damaged_or_of_another_index_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let (path, _, mut random) = small(dir.path(), 6);
-    let (other, ..) = small(dir.path(), 7);
+    let SmallIndex { path, mut random, .. } = SmallIndex::build(dir.path(), 6);
+    let other = SmallIndex::build(dir.path(), 7).path;
     for changed in [&path, &other] {
         let index = Index::open(changed, &OpenOptions::default()).unwrap();
         for _ in 0..3 {

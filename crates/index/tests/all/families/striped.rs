@@ -3,7 +3,7 @@
 use crate::cases::case_runs;
 use crate::families::kinds::{KINDS, Kind, Shared};
 use crate::families::places::{PLACES, Place, VARIANTS, open};
-use bathyal_index::format::manifest::Manifest;
+use bathyal_index::format::manifest::{FileEntry, Manifest};
 use bathyal_index::{
     BuildOptions, Index, IndexError, OpenOptions, SearchMode, StripeConversionOptions, StripeOptions,
     convert_stripes, verify,
@@ -12,10 +12,10 @@ use bathyal_kernels::Metric;
 use bathyal_vectors::progress::Silent;
 use std::path::{Path, PathBuf};
 
-/// Returns name, length and checksum of every file.
-fn files(path: &Path) -> Vec<(String, u64, u32)> {
-    let manifest = Manifest::read(path).unwrap();
-    manifest.files.into_iter().map(|file| (file.name, file.bytes, file.crc32c)).collect()
+/// Returns the files of an index without their stripes.
+fn files(path: &Path) -> Vec<FileEntry> {
+    let files = Manifest::read(path).unwrap().files;
+    files.into_iter().map(|file| FileEntry { stripe: None, ..file }).collect()
 }
 
 /// The same index in one file and striped.
