@@ -1,10 +1,10 @@
-//! The fuzz targets: the readers of `crates/index/tests/mutations/targets.rs` and of
+//! The fuzz targets: the readers of `crates/index/tests/mutations/targets/mod.rs` and of
 //! `bathyal_collection::readers`, in groups that share a corpus.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-#[path = "../../crates/index/tests/mutations/targets.rs"]
+#[path = "../../crates/index/tests/mutations/targets/mod.rs"]
 pub mod targets;
 
 /// Names of fuzz targets, and the readers of each. The first byte of an input selects the reader.

@@ -1,6 +1,8 @@
-//! Queries a second of one batch, of callers who each ask one query at a time, and the latency of a caller who is alone.
+//! Queries per second of one batch and of concurrent callers with one query each, and the latency of a lone
+//! caller.
 //!
-//! `cargo bench -p bathyal-index --bench callers -- INDEX QUERIES [CALLERS] [SECONDS]`; without arguments it does nothing.
+//! `cargo bench -p bathyal-index --bench callers -- INDEX QUERIES [CALLERS] [SECONDS]`. Without arguments it
+//! does nothing.
 
 use bathyal_index::{Index, OpenOptions, SearchOptions};
 use bathyal_tier::Control;
@@ -15,7 +17,8 @@ fn row(queries: &VectorFile, at: usize) -> VectorFile {
     VectorFile::from_rows(queries.element(), queries.dim(), row).unwrap()
 }
 
-/// Processor time of this process so far, in microseconds: on a shared machine it tells more than a clock.
+/// Returns the processor time of this process so far, in microseconds. On a shared machine it varies less
+/// than the time of a clock.
 fn processor_us() -> f64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the clock exists and the result has room.
@@ -23,7 +26,7 @@ fn processor_us() -> f64 {
     time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3
 }
 
-/// Queries a second of batches, for about `time`, and processor microseconds a query.
+/// Searches batches for about `time`. Returns queries per second, and processor microseconds per query.
 fn batches(index: &Index, queries: &VectorFile, time: Duration) -> (f64, f64) {
     let (begin, processor, mut answered) = (Instant::now(), processor_us(), 0);
     while begin.elapsed() < time {
@@ -34,7 +37,7 @@ fn batches(index: &Index, queries: &VectorFile, time: Duration) -> (f64, f64) {
     (answered as f64 / begin.elapsed().as_secs_f64(), taken)
 }
 
-/// Queries a second of `callers` threads.
+/// Returns the queries per second of `callers` threads.
 fn callers(index: &Index, queries: &VectorFile, callers: usize, time: Duration) -> f64 {
     let (over, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
     let begin = Instant::now();
@@ -56,15 +59,16 @@ fn callers(index: &Index, queries: &VectorFile, callers: usize, time: Duration) 
     answered.into_inner() as f64 / begin.elapsed().as_secs_f64()
 }
 
-/// Median microseconds of a lone query: what its caller waits, and what the query itself takes.
+/// Returns the median microseconds of a lone query: the time that its caller waits, and the time of the query
+/// itself.
 fn lone(index: &Index, queries: &VectorFile, time: Duration) -> (f64, f64) {
     let (mut waited, mut took) = (Vec::new(), Vec::new());
     let begin = Instant::now();
     while begin.elapsed() < time {
         let query = row(queries, waited.len());
-        let asked = Instant::now();
+        let called = Instant::now();
         let found = index.search(&query, &SearchOptions::default(), Control::default()).unwrap();
-        waited.push(asked.elapsed().as_nanos() as u64);
+        waited.push(called.elapsed().as_nanos() as u64);
         took.push(found.latencies_ns[0]);
     }
     let median = |mut ns: Vec<u64>| {
@@ -101,7 +105,7 @@ fn main() {
     println!("medians of {REPEATS}, interleaved, {} s each:", time.as_secs());
     let (batch, many) = (median(batch), median(many));
     println!(
-        "  batch of {}: {batch:.0} queries/s, {:.1} us of processors a query",
+        "  batch of {}: {batch:.0} queries/s, {:.1} us of processor time per query",
         queries.count(),
         median(processor)
     );

@@ -1,7 +1,8 @@
-//! What a query costs as search threads are added: processor time, allocations, sleeps and page faults, in memory and on a
-//! simulated device that is slow enough to leave the processor idle. See `docs/threads.md`.
+//! Cost of a query by the number of search threads: processor time, allocations, sleeps and page faults, in
+//! memory and on a simulated device that is so slow that the processor is idle. See `docs/threads.md`.
 //!
-//! `cargo bench -p bathyal-index --bench threads -- [MOST_THREADS]`; without `--bench`, as tests run it, it does nothing.
+//! `cargo bench -p bathyal-index --bench threads -- [MOST_THREADS]`. Tests run it without `--bench`, and it
+//! does nothing then.
 
 use bathyal_index::cost::processor::Processor;
 use bathyal_index::open::WrapTier;
@@ -22,70 +23,73 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-/// Threads at most, unless the command line says otherwise.
+/// Most threads, if the command line has no number.
 const MOST_THREADS: usize = 64;
-/// Vectors of the indexes that are made: their pages fit no second-level cache.
+/// Vectors of the indexes. Their pages are larger than a second-level cache.
 const VECTORS: usize = 20_000;
 const DIM: usize = 384;
 /// Queries of a batch.
 const QUERIES: usize = 4_096;
-/// Time that one measurement takes at least.
+/// Least time of a measurement.
 const TIME: Duration = Duration::from_millis(600);
 const REPEATS: usize = 3;
-/// Of a read of the simulated device: so long that 64 threads which wait for it do not fill two cores.
+/// Latency of the simulated device. It is so long that 64 waiting threads do not keep two cores busy.
 const DEVICE_NS: u64 = 5_000_000;
-const HEAD: &str = "| threads | queries/s | user us | system us | allocations | sleeps | preempted | page faults |\n\
+const HEAD: &str = "| threads | queries/s | user us | system us | allocations | sleeps | preempted \
+                    | page faults |\n\
                     |---|---|---|---|---|---|---|---|";
 
-/// Counts allocations, each thread in a place of its own: one counter for all would be what is looked for here.
+/// Counts allocations in one counter per thread. Contention for a shared counter would change the
+/// measurement.
 struct Counting;
 
+/// A counter in a cache line of its own.
 #[repr(align(128))]
-struct Place(AtomicU64);
+struct Counter(AtomicU64);
 
-static PLACES: [Place; 256] = [const { Place(AtomicU64::new(0)) }; 256];
-static NEXT_PLACE: AtomicUsize = AtomicUsize::new(0);
+static COUNTERS: [Counter; 256] = [const { Counter(AtomicU64::new(0)) }; 256];
+static NEXT_COUNTER: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    static PLACE: Cell<usize> = const { Cell::new(usize::MAX) };
+    static COUNTER: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
 fn note() {
-    // Ending threads free after their locals are gone; those calls are nobody's.
-    let _ = PLACE.try_with(|place| {
-        if place.get() == usize::MAX {
-            place.set(NEXT_PLACE.fetch_add(1, Relaxed) % PLACES.len());
+    // An ending thread may allocate after its locals were dropped. Such calls are not counted.
+    let _ = COUNTER.try_with(|counter| {
+        if counter.get() == usize::MAX {
+            counter.set(NEXT_COUNTER.fetch_add(1, Relaxed) % COUNTERS.len());
         }
-        PLACES[place.get()].0.fetch_add(1, Relaxed);
+        COUNTERS[counter.get()].0.fetch_add(1, Relaxed);
     });
 }
 
 fn allocations() -> u64 {
-    PLACES.iter().map(|place| place.0.load(Relaxed)).sum()
+    COUNTERS.iter().map(|counter| counter.0.load(Relaxed)).sum()
 }
 
-// SAFETY: every call is handed to the system's allocator as it came.
+// SAFETY: every call is passed to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note();
-        // SAFETY: as this call.
+        // SAFETY: the caller keeps the contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         note();
-        // SAFETY: as this call.
+        // SAFETY: the caller keeps the contract.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         note();
-        // SAFETY: as this call.
+        // SAFETY: the caller keeps the contract.
         unsafe { System.realloc(at, layout, size) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: as this call.
+        // SAFETY: the caller keeps the contract.
         unsafe { System.dealloc(at, layout) }
     }
 }
@@ -93,9 +97,9 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// What this process has used so far.
+/// Resources that this process has used so far.
 #[derive(Clone, Copy)]
-struct Used {
+struct Usage {
     user_us: f64,
     system_us: f64,
     slept: i64,
@@ -105,8 +109,8 @@ struct Used {
     at: Instant,
 }
 
-impl Used {
-    fn now() -> Used {
+impl Usage {
+    fn now() -> Usage {
         // SAFETY: zeros are a valid record, and it has room for the answer.
         let used = unsafe {
             let mut used = std::mem::zeroed::<libc::rusage>();
@@ -114,7 +118,7 @@ impl Used {
             used
         };
         let us = |time: libc::timeval| time.tv_sec as f64 * 1e6 + time.tv_usec as f64;
-        Used {
+        Usage {
             user_us: us(used.ru_utime),
             system_us: us(used.ru_stime),
             slept: used.ru_nvcsw,
@@ -126,7 +130,7 @@ impl Used {
     }
 }
 
-/// What a query cost.
+/// Mean cost of a query.
 struct Cost {
     rate: f64,
     user_us: f64,
@@ -138,8 +142,8 @@ struct Cost {
 }
 
 impl Cost {
-    fn since(begin: Used, queries: usize) -> Cost {
-        let (end, n) = (Used::now(), queries as f64);
+    fn since(begin: Usage, queries: usize) -> Cost {
+        let (end, n) = (Usage::now(), queries as f64);
         Cost {
             rate: n / end.at.duration_since(begin.at).as_secs_f64(),
             user_us: (end.user_us - begin.user_us) / n,
@@ -152,7 +156,7 @@ impl Cost {
     }
 }
 
-/// The one in the middle by processor time.
+/// Returns the median by processor time.
 fn median(mut costs: Vec<Cost>) -> Cost {
     costs.sort_by(|a, b| (a.user_us + a.system_us).total_cmp(&(b.user_us + b.system_us)));
     costs.swap_remove(costs.len() / 2)
@@ -172,10 +176,10 @@ fn vectors(count: usize, seed: u64) -> VectorFile {
     VectorFile::from_rows(Element::F32, DIM, rows).unwrap()
 }
 
-/// One batch after the other.
+/// Measures batches that run one after the other.
 fn batches(index: &Index, queries: &VectorFile, options: &SearchOptions) -> Cost {
     index.search(queries, options, Control::default()).unwrap();
-    let (begin, mut answered) = (Used::now(), 0);
+    let (begin, mut answered) = (Usage::now(), 0);
     while begin.at.elapsed() < TIME {
         index.search(queries, options, Control::default()).unwrap();
         answered += queries.count();
@@ -183,7 +187,7 @@ fn batches(index: &Index, queries: &VectorFile, options: &SearchOptions) -> Cost
     Cost::since(begin, answered)
 }
 
-/// As many callers as threads, each with one query at a time.
+/// Measures `callers` concurrent callers with one query at a time each.
 fn lone(index: &Index, rows: &[VectorFile], options: &SearchOptions, callers: usize) -> Cost {
     let over = AtomicBool::new(false);
     let start = Barrier::new(callers + 1);
@@ -199,8 +203,8 @@ fn lone(index: &Index, rows: &[VectorFile], options: &SearchOptions, callers: us
     std::thread::scope(|scope| {
         let call = &call;
         let threads: Vec<_> = (0..callers).map(|caller| scope.spawn(move || call(caller))).collect();
-        // Before they are let go: afterwards it may be a while until this thread runs again.
-        let begin = Used::now();
+        // Taken before the callers start, because this thread may not run for a while afterwards.
+        let begin = Usage::now();
         start.wait();
         std::thread::sleep(TIME);
         over.store(true, Relaxed);
@@ -215,7 +219,7 @@ fn built(folder: &Path, name: &str, options: FamilyOptions, base: &VectorFile) -
     path
 }
 
-/// The index in memory, or on a simulated device over that.
+/// Opens the index in memory, or on a simulated device over memory.
 fn open(path: &Path, simulated: bool) -> Index {
     let wrap: Option<WrapTier> = simulated.then(|| {
         let device = SimOptions {
@@ -246,7 +250,8 @@ fn measure(index: &Index, simulated: bool, most: usize, queries: &VectorFile) {
     for (what, callers) in [("batches", false), ("callers of one query at a time", true)] {
         println!("\n{what}\n\n{HEAD}");
         for threads in doubling() {
-            // A thread that only waits is given as much to wait for, however many there are.
+            // On the simulated device each thread has the same number of queries, however many threads there
+            // are.
             let count = if simulated { 32 * threads } else { QUERIES };
             let in_flight = simulated.then_some(4);
             let bytes = (0..count).flat_map(|at| queries.row(at % QUERIES)).copied().collect();

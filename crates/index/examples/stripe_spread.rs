@@ -1,8 +1,9 @@
-//! How evenly searches of an index would load several disks, by the unit that it is striped by: six simulated devices
-//! under the real search loop.
+//! How evenly searches of an index would load several disks, by the unit that it is striped by: six simulated
+//! devices under the real search loop.
 //!
-//! `cargo run --release --locked -p bathyal-index --example stripe_spread -- INDEX QUERIES [DEVICES]` prints the table of
-//! `docs/stripes.md`. The index must not be striped; the file that searches read is held in memory.
+//! `cargo run --release --locked -p bathyal-index --example stripe_spread -- INDEX QUERIES [DEVICES]` prints
+//! the table of `docs/stripes.md`. The index must not be striped; the file that searches read is held in
+//! memory.
 
 #[path = "../tests/all/stripes/spread.rs"]
 mod spread;

@@ -43,7 +43,8 @@ pub enum IndexError {
         source: ReadError,
     },
     /// The bytes were read and are wrong: no answer is computed from them.
-    #[error("{}: damaged at {place}: {reason}; run `bathyal verify` and restore the index from a copy or rebuild it", file.display())]
+    #[error("{}: damaged at {place}: {reason}; run `bathyal verify` and restore the index from a copy or \
+             rebuild it", file.display())]
     Damaged {
         /// The damaged file.
         file: PathBuf,
@@ -61,7 +62,8 @@ pub enum IndexError {
         reason: String,
     },
     /// The index was written by a later version of Bathyal.
-    #[error("{}: the index has format version {found}, this Bathyal reads up to {known}; upgrade Bathyal or rebuild the index with this version", path.display())]
+    #[error("{}: the index has format version {found}, this Bathyal reads up to {known}; upgrade Bathyal or \
+             rebuild the index with this version", path.display())]
     LaterVersion {
         /// The given path.
         path: PathBuf,
@@ -71,13 +73,18 @@ pub enum IndexError {
         known: u32,
     },
     /// Something else exists at the path of a new index.
-    #[error("{}: already exists; choose another path, or, if it is an index, replace it with --overwrite (overwrite=True)", path.display())]
+    #[error("{}: already exists; choose another path, or, if it is an index, replace it with --overwrite \
+             (overwrite=True)", path.display())]
     Exists {
         /// The given path.
         path: PathBuf,
     },
     /// The memory budget is not enough.
-    #[error("{what} needs {needed} bytes ({}) of memory, but only {given} bytes ({}) are allowed; {advice}", at_least(*needed), at_most(*given))]
+    #[error(
+        "{what} needs {needed} bytes ({}) of memory, but only {given} bytes ({}) are allowed; {advice}",
+        at_least(*needed),
+        at_most(*given)
+    )]
     Memory {
         /// The work that needs the memory.
         what: &'static str,
@@ -89,8 +96,9 @@ pub enum IndexError {
         advice: String,
     },
     /// The system refused to allocate memory.
-    #[error("the system has no {bytes} bytes ({}) of memory for {what}; close other programs, use a machine with more memory, \
-             or give the build a memory budget, which families that divide the data keep", at_least(*bytes))]
+    #[error("the system has no {bytes} bytes ({}) of memory for {what}; close other programs, use a machine \
+             with more memory, or give the build a memory budget, which families that divide the data \
+             keep", at_least(*bytes))]
     NoMemory {
         /// The data that needs the memory.
         what: &'static str,
@@ -102,7 +110,8 @@ pub enum IndexError {
     Parameter(String),
     /// Vectors that cannot be normalised.
     #[error(
-        "cosine distance needs a direction, but {count} vectors are all zeros; the first are rows {rows:?}: remove them or choose the metric l2 or ip"
+        "cosine distance needs a direction, but {count} vectors are all zeros; the first are rows {rows:?}: \
+         remove them or choose the metric l2 or ip"
     )]
     ZeroVectors {
         /// Number of such vectors.
@@ -120,7 +129,9 @@ pub enum IndexError {
     #[error("the deadline passed before all queries were answered")]
     Deadline,
     /// The process that opened the index was forked, and this is the child process.
-    #[error("{}: was opened by process {opened_by}, and this is its child process {here}, which does not have the index's search threads: open the index again in the child, or start the child without fork", path.display())]
+    #[error("{}: was opened by process {opened_by}, and this is its child process {here}, which does not \
+             have the index's search threads: open the index again in the child, or start the child without \
+             fork", path.display())]
     Forked {
         /// The path of the index.
         path: PathBuf,

@@ -95,8 +95,8 @@ pub(crate) fn has_direction(element: Element, row: &[u8]) -> bool {
 
 fn range_error(vectors: &VectorFile, row: usize, what: &str) -> IndexError {
     IndexError::Parameter(format!(
-        "{}: row {row} {what}: distances computed in f32 would be infinite or zero; multiply all vectors and queries by one \
-         number, or choose the metric cosine if only directions matter",
+        "{}: row {row} {what}: distances computed in f32 would be infinite or zero; multiply all vectors and \
+         queries by one number, or choose the metric cosine if only directions matter",
         vectors.path().display()
     ))
 }

@@ -1,4 +1,5 @@
-//! Many callers at once: they share threads, none waits behind another's batch, and all end whatever becomes of the index.
+//! Many concurrent callers. They share search threads, do not wait behind the batch of another caller, and
+//! end if the index is closed.
 
 #[path = "all/clustered/mod.rs"]
 mod clustered;
@@ -25,7 +26,7 @@ const FAMILIES: [&str; 3] = ["cluster", "graph", "spann"];
 const DIM: usize = 32;
 const CALLERS: usize = 32;
 
-fn built(dir: &Path, family: &str) -> PathBuf {
+fn build_index(dir: &Path, family: &str) -> PathBuf {
     let graph = [("max_degree", 24), ("search_list", 50)].map(|(name, value)| (name.into(), value.into()));
     let given = if family == "graph" { GivenOptions::from(graph) } else { GivenOptions::new() };
     let options = BuildOptions::of(families::options(family, &given).unwrap());
@@ -46,7 +47,7 @@ fn options() -> SearchOptions {
     SearchOptions { effort: Effort::SearchList(60), ..SearchOptions::default() }
 }
 
-/// An index on a device of which no read ends before it is told to.
+/// Opens an index on a device whose reads complete only when the handle releases them.
 fn stuck(path: &Path) -> (Index, SimHandle) {
     let handle = Arc::new(OnceLock::new());
     let keep = handle.clone();
@@ -60,9 +61,9 @@ fn stuck(path: &Path) -> (Index, SimHandle) {
     (index.unwrap(), handle.get().unwrap().clone())
 }
 
-/// Ends whatever is stuck until `over`.
-fn release_until(handle: &SimHandle, over: impl Fn() -> bool) {
-    while !over() {
+/// Releases the reads of a device until `done` returns true.
+fn release_until(handle: &SimHandle, done: impl Fn() -> bool) {
+    while !done() {
         handle.release_stuck();
         std::thread::yield_now();
     }
@@ -72,7 +73,7 @@ fn release_until(handle: &SimHandle, over: impl Fn() -> bool) {
 fn lone_callers_wait_for_the_device_together() {
     for family in FAMILIES {
         let dir = tempfile::tempdir().unwrap();
-        let (index, device) = stuck(&built(dir.path(), family));
+        let (index, device) = stuck(&build_index(dir.path(), family));
         let queries = queries(CALLERS);
         let ended = AtomicUsize::new(0);
         std::thread::scope(|scope| {
@@ -84,8 +85,8 @@ fn lone_callers_wait_for_the_device_together() {
                     ended.fetch_add(1, Ordering::Relaxed);
                 });
             }
-            // Every caller has a read in flight, and none has been answered: with a thread for each of a few callers, the
-            // others would wait for their turn here for ever.
+            // Every caller has a read in flight, and no answer. If few threads each served one caller, this
+            // loop would not end.
             while device.stats().stuck < CALLERS as u64 {
                 std::thread::yield_now();
             }
@@ -102,16 +103,16 @@ fn join<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
     let mut futures: Vec<_> = futures.into_iter().map(Box::pin).collect();
     let mut answers: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
     while answers.iter().any(Option::is_none) {
-        let mut went_on = false;
+        let mut progress = false;
         for (future, answer) in futures.iter_mut().zip(&mut answers) {
             if answer.is_none()
                 && let Poll::Ready(ended) = future.as_mut().poll(&mut Context::from_waker(&waker))
             {
                 *answer = Some(ended);
-                went_on = true;
+                progress = true;
             }
         }
-        if !went_on {
+        if !progress {
             std::thread::park();
         }
     }
@@ -119,16 +120,16 @@ fn join<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
 }
 
 #[test]
-fn awaited_searches_answer_as_others_do() {
+fn awaited_searches_get_the_same_answers() {
     for tier in [TierChoice::File, TierChoice::Dram] {
         for family in FAMILIES {
             let dir = tempfile::tempdir().unwrap();
             let open = OpenOptions { tier: tier.clone(), ..OpenOptions::default() };
-            let index = Index::open(built(dir.path(), family), &open).unwrap();
+            let index = Index::open(build_index(dir.path(), family), &open).unwrap();
             let queries = queries(300);
             let expected = index.search(&queries, &options(), Control::default()).unwrap();
-            let ask = |at| index.search_async(&row(&queries, at), &options(), None);
-            let found = join((0..300).map(ask).collect());
+            let search = |at| index.search_async(&row(&queries, at), &options(), None);
+            let found = join((0..300).map(search).collect());
             for (at, found) in found.into_iter().enumerate() {
                 let found = found.unwrap();
                 assert_eq!(found.ids, expected.ids[at * 10..][..10], "query {at}");
@@ -144,11 +145,12 @@ fn awaited_searches_answer_as_others_do() {
 }
 
 #[test]
-fn what_is_given_up_or_late_makes_room() {
+fn dropped_and_late_searches_release_their_slots() {
     let dir = tempfile::tempdir().unwrap();
-    let (index, device) = stuck(&built(dir.path(), "cluster"));
+    let (index, device) = stuck(&build_index(dir.path(), "cluster"));
     let queries = queries(200);
-    // More than one thread interleaves: were their places not given back, the last one would never begin.
+    // These are more than one thread interleaves. If they kept their slots, the last search would never
+    // begin.
     for at in 0..200 {
         let mut search = pin!(index.search_async(&row(&queries, at), &options(), None));
         let polled = search.as_mut().poll(&mut Context::from_waker(Waker::noop()));
@@ -174,10 +176,10 @@ fn what_is_given_up_or_late_makes_room() {
 #[test]
 fn a_lone_caller_does_not_wait_behind_a_batch() {
     let dir = tempfile::tempdir().unwrap();
-    let path = built(dir.path(), "graph");
+    let path = build_index(dir.path(), "graph");
     for tier in [TierChoice::File, TierChoice::Dram] {
         let index = Index::open(&path, &OpenOptions { tier, ..OpenOptions::default() }).unwrap();
-        // Minutes of searching, on every thread.
+        // The batch takes minutes on every thread.
         let (batch, cancel) = (queries(100_000), AtomicBool::new(false));
         let hard = SearchOptions { effort: Effort::SearchList(1000), ..SearchOptions::default() };
         std::thread::scope(|scope| {
@@ -187,9 +189,9 @@ fn a_lone_caller_does_not_wait_behind_a_batch() {
             while index.stats().queries == 0 {
                 std::thread::yield_now();
             }
-            let asked: Vec<_> =
+            let searches: Vec<_> =
                 (0..20).map(|at| index.search_async(&row(batch, at), &options(), None)).collect();
-            assert!(join(asked).iter().all(Result::is_ok));
+            assert!(join(searches).iter().all(Result::is_ok));
             assert!(!busy.is_finished(), "the batch was answered first");
             cancel.store(true, Ordering::Relaxed);
             assert!(matches!(busy.join().unwrap(), Err(IndexError::Cancelled)));
@@ -201,7 +203,7 @@ fn a_lone_caller_does_not_wait_behind_a_batch() {
 fn callers_share_a_budget_that_is_enough_for_one() {
     let dir = tempfile::tempdir().unwrap();
     for family in FAMILIES {
-        let path = built(dir.path(), family);
+        let path = build_index(dir.path(), family);
         let open =
             |bytes| Index::open(&path, &OpenOptions { memory_bytes: Some(bytes), ..OpenOptions::default() });
         let Err(IndexError::Memory { needed, .. }) = open(1000) else { panic!("1000 bytes are enough") };
@@ -225,7 +227,7 @@ fn callers_share_a_budget_that_is_enough_for_one() {
     }
 }
 
-/// Threads of this process whose name is that of search threads.
+/// Returns the number of search threads of this process.
 #[cfg(target_os = "linux")]
 fn search_threads() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
@@ -238,38 +240,40 @@ fn search_threads() -> usize {
 #[test]
 fn a_hundred_open_indexes_share_the_threads() {
     let dir = tempfile::tempdir().unwrap();
-    let path = built(dir.path(), "cluster");
+    let path = build_index(dir.path(), "cluster");
     let cores = std::thread::available_parallelism().unwrap().get();
     let queries = queries(50);
     let open = || Index::open(&path, &OpenOptions::default()).unwrap();
     let indexes: Vec<Index> = (0..100).map(|_| open()).collect();
     let expected = indexes[0].search(&queries, &options(), Control::default()).unwrap();
-    // All at once, so that a thread has many engines to look after.
-    let asked: Vec<_> = indexes.iter().map(|index| index.search_async(&queries, &options(), None)).collect();
-    for found in join(asked) {
+    // All at the same time, so that each thread runs many engines.
+    let searches: Vec<_> =
+        indexes.iter().map(|index| index.search_async(&queries, &options(), None)).collect();
+    for found in join(searches) {
         assert_eq!(found.unwrap().ids, expected.ids);
     }
     assert!(search_threads() <= cores, "{} threads on {cores} cores", search_threads());
 }
 
 #[test]
-fn an_index_may_be_closed_while_it_is_asked() {
+fn an_index_can_be_closed_during_searches() {
     let dir = tempfile::tempdir().unwrap();
-    let (index, device) = stuck(&built(dir.path(), "spann"));
+    let (index, device) = stuck(&build_index(dir.path(), "spann"));
     let queries = queries(20);
-    let mut asked: Vec<_> =
+    let mut searches: Vec<_> =
         (0..20).map(|at| Box::pin(index.search_async(&row(&queries, at), &options(), None))).collect();
-    for search in &mut asked {
+    for search in &mut searches {
         assert!(search.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     }
     drop(index);
     device.release_stuck();
-    assert!(join(asked).iter().all(|found| matches!(found, Err(IndexError::Cancelled))));
+    assert!(join(searches).iter().all(|found| matches!(found, Err(IndexError::Cancelled))));
 }
 
-/// What a child made by fork says: 0 for all as it should be.
+/// Runs in a forked child. Returns 0 if searches of the parent's index are refused and those of a new one
+/// succeed.
 #[cfg(target_os = "linux")]
-fn child(index: &Index, path: &Path, query: &VectorFile, batch: &VectorFile) -> i32 {
+fn search_in_child(index: &Index, path: &Path, query: &VectorFile, batch: &VectorFile) -> i32 {
     let forked = |outcome| matches!(outcome, Err(IndexError::Forked { .. }));
     if !forked(index.search(query, &options(), Control::default()).map(drop))
         || !forked(index.search(batch, &options(), Control::default()).map(drop))
@@ -284,16 +288,17 @@ fn child(index: &Index, path: &Path, query: &VectorFile, batch: &VectorFile) -> 
     }
 }
 
-/// What a child made by fork says that changes an index which its parent may be changing: 0 for all as it should be.
+/// Runs in a forked child. Returns 0 if changes of the parent's index are refused, and those of a new one as
+/// well, because the parent is its writer.
 #[cfg(target_os = "linux")]
-fn changing_child(index: &Index, path: &Path, rows: &VectorFile) -> i32 {
+fn change_in_child(index: &Index, path: &Path, rows: &VectorFile) -> i32 {
     if !matches!(index.insert(rows), Err(IndexError::Forked { .. }))
         || !matches!(index.delete(&[1]), Err(IndexError::Forked { .. }))
     {
         return 1;
     }
     let Ok(again) = Index::open(path, &OpenOptions::default()) else { return 2 };
-    // The parent holds the log, and goes on holding it.
+    // The parent keeps the lock of the log.
     match again.insert(rows) {
         Err(IndexError::Store(_)) if again.len() == index.len() => 0,
         _ => 3,
@@ -302,27 +307,27 @@ fn changing_child(index: &Index, path: &Path, rows: &VectorFile) -> i32 {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_child_made_by_fork_does_not_change_an_index_of_its_parent() {
+fn a_forked_child_cannot_change_the_index_of_its_parent() {
     let dir = tempfile::tempdir().unwrap();
-    let path = built(dir.path(), "lsh");
+    let path = build_index(dir.path(), "lsh");
     let index = Index::open(&path, &OpenOptions::default()).unwrap();
     let rows = queries(3);
     assert_eq!(index.insert(&rows).unwrap(), 3000..3003);
-    in_child(|| changing_child(&index, &path, &rows));
-    // The child's end has not given the log away.
+    in_child(|| change_in_child(&index, &path, &rows));
+    // The end of the child does not release the lock of the log.
     let other = Index::open(&path, &OpenOptions::default()).unwrap();
     assert!(matches!(other.insert(&rows), Err(IndexError::Store(_))));
     assert_eq!((index.insert(&rows).unwrap(), index.delete(&[1, 2]).unwrap()), (3003..3006, 2));
 }
 
-/// Runs `told` in a child made by fork, which has to say 0.
+/// Runs `work` in a forked child, and checks that it returns 0.
 #[cfg(target_os = "linux")]
-fn in_child(told: impl FnOnce() -> i32) {
+fn in_child(work: impl FnOnce() -> i32) {
     // SAFETY: the child calls nothing but the library under test and `_exit`.
     let number = unsafe { libc::fork() };
     if number == 0 {
-        let outcome = told();
-        // SAFETY: ends the child without running what belongs to its parent.
+        let outcome = work();
+        // SAFETY: ends the child without running exit handlers of its parent.
         unsafe { libc::_exit(outcome) };
     }
     let mut status = 0;
@@ -333,15 +338,15 @@ fn in_child(told: impl FnOnce() -> i32) {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_child_made_by_fork_is_told_to_open_the_index_again() {
+fn a_forked_child_has_to_open_the_index_again() {
     let dir = tempfile::tempdir().unwrap();
-    let path = built(dir.path(), "cluster");
+    let path = build_index(dir.path(), "cluster");
     for tier in [TierChoice::File, TierChoice::Dram] {
         let index = Index::open(&path, &OpenOptions { tier, ..OpenOptions::default() }).unwrap();
         let (query, batch) = (row(&queries(1), 0), queries(50));
         index.search(&batch, &options(), Control::default()).unwrap();
         index.search(&query, &options(), Control::default()).unwrap();
-        in_child(|| child(&index, &path, &query, &batch));
+        in_child(|| search_in_child(&index, &path, &query, &batch));
         assert_eq!(index.search(&batch, &options(), Control::default()).unwrap().ids.len(), 500);
     }
 }

@@ -1,11 +1,11 @@
-//! Indexes over several memory nodes: the same answers at the same cost as from a folder, whoever built or copied them; and
-//! what is said where a node is not what it was.
+//! Indexes that are striped over several memory nodes. They give the same answers and counters as in a
+//! folder, and errors name the node.
 
 #[path = "all/clustered/mod.rs"]
 mod clustered;
 
 use bathyal_index::families::partitioned::PartitionedOptions;
-use bathyal_index::format::manifest::Manifest;
+use bathyal_index::format::manifest::{FileEntry, Manifest};
 use bathyal_index::open::WrapTier;
 use bathyal_index::{
     BuildOptions, ClusterOptions, CopyOptions, Effort, FamilyOptions, GraphOptions, Index, IndexError,
@@ -25,7 +25,7 @@ use tempfile::TempDir;
 
 const DIM: usize = 96;
 
-/// Nodes, and a folder of the machine that searches them.
+/// Memory nodes, and a folder of the client.
 struct Nodes {
     nodes: Vec<Node>,
     folder: TempDir,
@@ -53,19 +53,19 @@ impl Nodes {
     }
 
     fn store(&self) -> StoreOptions {
-        let joined = |of: fn(&Credentials) -> &String| {
-            self.nodes.iter().map(|node| of(node.credentials()).as_str()).collect::<Vec<_>>().join(",")
+        let joined = |field: fn(&Credentials) -> &String| {
+            self.nodes.iter().map(|node| field(node.credentials()).as_str()).collect::<Vec<_>>().join(",")
         };
         let (token, peer_key) = (joined(|own| &own.token), joined(|own| &own.peer_key));
         let scratch = self.path("scratch");
-        let said = [
+        let options = [
             ("token", token.as_str()),
             ("peer_key", peer_key.as_str()),
             ("scratch", scratch.to_str().unwrap()),
             ("transport", "tcp"),
             ("timeout", "2"),
         ];
-        StoreOptions::new(said).unwrap()
+        StoreOptions::new(options).unwrap()
     }
 
     fn open(&self, name: &str) -> Result<Index, IndexError> {
@@ -103,29 +103,29 @@ fn search(index: &Index) -> Result<SearchResult, IndexError> {
     index.search(&vectors(Element::F32, 30, DIM, 2), &options, Control::default())
 }
 
-/// Name, length and checksum of every file.
-fn files(manifest: Manifest) -> Vec<(String, u64, u32)> {
-    manifest.files.into_iter().map(|file| (file.name, file.bytes, file.crc32c)).collect()
+/// Returns the files of an index without their stripes.
+fn files(manifest: Manifest) -> Vec<FileEntry> {
+    manifest.files.into_iter().map(|file| FileEntry { stripe: None, ..file }).collect()
 }
 
 #[test]
-fn what_lies_over_nodes_is_what_lies_in_a_folder() {
+fn an_index_on_several_nodes_equals_one_in_a_folder() {
     let data = data();
     let alone = Nodes::new(&[64 << 20]);
     for count in [2, 3] {
         let nodes = Nodes::new(&vec![64 << 20; count]);
         for (name, family) in families() {
             let what = format!("{name} over {count}");
-            let here = nodes.path(name);
-            build(&data, &here, &BuildOptions { threads: 1, ..BuildOptions::of(family.clone()) }, &Silent)
+            let local = nodes.path(name);
+            build(&data, &local, &BuildOptions { threads: 1, ..BuildOptions::of(family.clone()) }, &Silent)
                 .unwrap();
-            // Of the vectors of a cluster what comes with them is left where it is, as in this machine's memory.
+            // Searches of cluster indexes read single vectors on nodes, as they do in DRAM.
             let tier = if name == "cluster" { TierChoice::Dram } else { TierChoice::File };
             let own = OpenOptions { tier, ..OpenOptions::default() };
-            let expected = search(&Index::open(&here, &own).unwrap()).unwrap();
+            let expected = search(&Index::open(&local, &own).unwrap()).unwrap();
             for nodes in [&nodes, &alone] {
                 let to = CopyOptions { to: nodes.store(), overwrite: true, ..CopyOptions::default() };
-                copy(&here, nodes.address(name), &to, &Silent).unwrap();
+                copy(&local, nodes.address(name), &to, &Silent).unwrap();
             }
             let on_one = search(&alone.open(name).unwrap()).unwrap();
             let built = format!("{name}-built");
@@ -138,7 +138,7 @@ fn what_lies_over_nodes_is_what_lies_in_a_folder() {
                     (&expected.ids, &expected.distances),
                     "{what}: {there}"
                 );
-                // Files are read in whole sectors, memory is not.
+                // Files are read in whole sectors, so the counters are compared with those of one node.
                 assert_eq!(found.per_query, on_one.per_query, "{what}: {there}");
                 let counted = |result: &SearchResult| {
                     (result.totals.hops, result.totals.reads, result.totals.full_distances)
@@ -153,16 +153,16 @@ fn what_lies_over_nodes_is_what_lies_in_a_folder() {
                 assert!(report.sound && report.vectors == 6000, "{what}: {report:?}");
                 let described = inspect_in(found.as_ref(), &Silent).unwrap();
                 assert!(described.parts.len() >= count, "{what}: {:?}", described.parts);
-                assert_eq!(files(described.manifest), files(Manifest::read(&here).unwrap()), "{what}");
+                assert_eq!(files(described.manifest), files(Manifest::read(&local).unwrap()), "{what}");
             }
-            // And back to one disk.
+            // Copy the index back to one folder.
             let (back, from) = (nodes.path(&format!("{name}-back")), nodes.store());
             copy(nodes.address(name), &back, &CopyOptions { from, ..CopyOptions::default() }, &Silent)
                 .unwrap();
             assert!(verify(&back, &Silent).unwrap().sound, "{what}");
             assert_eq!(
                 files(Manifest::read(&back).unwrap()),
-                files(Manifest::read(&here).unwrap()),
+                files(Manifest::read(&local).unwrap()),
                 "{what}"
             );
         }
@@ -170,29 +170,29 @@ fn what_lies_over_nodes_is_what_lies_in_a_folder() {
 }
 
 #[test]
-fn parts_on_nodes_are_those_on_disks() {
+fn parts_on_nodes_equal_those_on_disks() {
     let nodes = Nodes::new(&[64 << 20, 64 << 20]);
-    let (here, disks) = (nodes.path("here"), ["a", "b"].map(|name| nodes.path(name)));
+    let (local, disks) = (nodes.path("local"), ["a", "b"].map(|name| nodes.path(name)));
     disks.iter().for_each(|disk| std::fs::create_dir(disk).unwrap());
     let own = BuildOptions { threads: 1, ..BuildOptions::of(ClusterOptions::default()) };
-    build(&data(), &here, &BuildOptions { stripe: Some(StripeOptions::over(&disks)), ..own }, &Silent)
+    build(&data(), &local, &BuildOptions { stripe: Some(StripeOptions::over(&disks)), ..own }, &Silent)
         .unwrap();
     let to = CopyOptions { to: nodes.store(), ..CopyOptions::default() };
-    copy(&here, nodes.address("index"), &to, &Silent).unwrap();
+    copy(&local, nodes.address("index"), &to, &Silent).unwrap();
     let there = Manifest::load(find(nodes.address("index"), &[], &nodes.store()).unwrap().as_ref()).unwrap();
-    let mut wanted = Manifest::read(&here).unwrap();
+    let mut wanted = Manifest::read(&local).unwrap();
     for (wanted, found) in wanted.files.iter_mut().zip(&there.files) {
         if let (Some(wanted), Some(found)) = (&mut wanted.stripe, &found.stripe) {
-            assert_ne!(wanted.key, found.key, "each has its own");
+            assert_ne!(wanted.key, found.key, "each copy has a key of its own");
             wanted.key.clone_from(&found.key);
         }
     }
-    assert_eq!(wanted, there, "but for the key, nothing says where the parts lie");
+    assert_eq!(wanted, there, "the manifests differ in the key alone");
     assert!(there.is_striped());
 }
 
 #[test]
-fn an_index_that_no_node_could_hold_lies_over_three() {
+fn an_index_larger_than_a_node_fits_on_three() {
     // The vectors alone are 5.4 MB; a file of some megabytes takes whole pages of 2 MiB.
     let large = vectors(Element::F32, 14_000, DIM, 1);
     let three = Nodes::new(&[5 << 20; 3]);
@@ -200,16 +200,16 @@ fn an_index_that_no_node_could_hold_lies_over_three() {
     assert_eq!(three.open("index").unwrap().len(), 14_000);
     let refused = |nodes: &Nodes, host: usize| {
         let text = nodes.build("index", &large, ClusterOptions::default()).unwrap_err().to_string();
-        let said = text.contains(&nodes.hosts()[host]) && text.contains("--capacity");
-        assert!(said && nodes.open("index").is_err(), "{text}");
-        assert!(nodes.nodes.iter().all(|node| node.status().indexes.is_empty()), "nothing is left");
+        let names_host = text.contains(&nodes.hosts()[host]) && text.contains("--capacity");
+        assert!(names_host && nodes.open("index").is_err(), "{text}");
+        assert!(nodes.nodes.iter().all(|node| node.status().indexes.is_empty()), "an index is left");
     };
     refused(&Nodes::new(&[5 << 20]), 0);
     refused(&Nodes::new(&[64 << 20, 1 << 20]), 1);
 }
 
 #[test]
-fn vectors_are_read_alone_as_memory_allows_and_never_taken_for_others() {
+fn single_vectors_are_read_if_memory_allows_and_are_checked() {
     let nodes = Nodes::new(&[64 << 20]);
     nodes.build("index", &data(), ClusterOptions::default()).unwrap();
     let open = |options: OpenOptions| {
@@ -220,7 +220,7 @@ fn vectors_are_read_alone_as_memory_allows_and_never_taken_for_others() {
     let found = search(&alone).unwrap();
     let vector_bytes = 4 * DIM as u64;
     assert!(found.totals.reads > 0 && found.totals.bytes == found.totals.reads * vector_bytes);
-    // Eight bytes for each place: of groups that are not full, too.
+    // Eight bytes for each place, including the free places of groups that are not full.
     let places = alone.memory_split().ids;
     assert!((8 * 6000..9 * 6000).contains(&places), "{places}");
     let (mut of_vectors, mut of_pages) = (0, 0);
@@ -256,7 +256,7 @@ fn vectors_are_read_alone_as_memory_allows_and_never_taken_for_others() {
 }
 
 #[test]
-fn a_node_that_ends_under_a_search_is_named() {
+fn a_node_that_ends_during_a_search_is_named() {
     let mut nodes = Nodes::new(&[64 << 20, 64 << 20]);
     nodes.build("index", &data(), ClusterOptions::default()).unwrap();
     let index = nodes.open("index").unwrap();
@@ -275,7 +275,7 @@ fn a_node_that_ends_under_a_search_is_named() {
 }
 
 #[test]
-fn what_nodes_cannot_do_is_refused_with_what_to_do() {
+fn options_that_nodes_do_not_support_are_refused_with_advice() {
     let nodes = Nodes::new(&[64 << 20, 64 << 20]);
     let address = nodes.address("index");
     let folders = [nodes.path("a"), nodes.path("b")];
@@ -297,7 +297,7 @@ fn what_nodes_cannot_do_is_refused_with_what_to_do() {
 }
 
 #[test]
-fn partitions_with_room_for_more_are_searched_over_nodes_and_take_nothing_there() {
+fn partitions_on_several_nodes_are_searched_and_refuse_inserts() {
     let (nodes, alone) = (Nodes::new(&[64 << 20, 64 << 20]), Nodes::new(&[64 << 20]));
     let family =
         || PartitionedOptions { partition_vectors: 300, growth: 0.2, ..PartitionedOptions::default() };

@@ -1,5 +1,5 @@
-//! Machines of several NUMA nodes, as far as one of a single node can play them: a folder describes two nodes, each with one
-//! of this machine's processors.
+//! Indexes on machines with several NUMA nodes. A folder describes two nodes with one processor of this
+//! machine each, so that the tests run on machines with one node.
 #![cfg(target_os = "linux")]
 
 #[path = "all/clustered/mod.rs"]
@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 const DIM: usize = 32;
 
-fn built(dir: &Path, family: &str) -> PathBuf {
+fn build_index(dir: &Path, family: &str) -> PathBuf {
     let graph = [("max_degree", 24), ("search_list", 50)].map(|(name, value)| (name.into(), value.into()));
     let given = if family == "graph" { GivenOptions::from(graph) } else { GivenOptions::new() };
     let path = dir.join(family);
@@ -28,7 +28,8 @@ fn built(dir: &Path, family: &str) -> PathBuf {
     path
 }
 
-/// Nodes with these numbers, of one of this process's processors each.
+/// Describes nodes with these numbers, which have one processor of this process each. Returns `None` if there
+/// are fewer processors.
 fn nodes(root: &Path, numbers: &[u32]) -> Option<Arc<Nodes>> {
     let allowed = allowed_processors().unwrap();
     let online: Vec<String> = numbers.iter().map(u32::to_string).collect();
@@ -41,7 +42,7 @@ fn nodes(root: &Path, numbers: &[u32]) -> Option<Arc<Nodes>> {
     (allowed.len() >= numbers.len()).then(|| Arc::new(Nodes::read(root, &allowed).unwrap()))
 }
 
-/// The processors that each search thread of this process may use, as the system writes them.
+/// Returns the processors that each search thread of this process may use, as Linux lists them.
 fn processors_of_search_threads() -> Vec<String> {
     let mut found = Vec::new();
     for task in std::fs::read_dir("/proc/self/task").unwrap() {
@@ -58,14 +59,14 @@ fn processors_of_search_threads() -> Vec<String> {
 }
 
 #[test]
-fn threads_and_copies_are_spread_over_nodes_and_answers_stay() {
+fn threads_and_copies_are_spread_over_nodes_without_changing_answers() {
     let (dir, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let Some(nodes) = nodes(root.path(), &[0, 1]) else { return };
     let (allowed, queries) = (allowed_processors().unwrap(), vectors(Element::U8, 100, DIM, 2));
     let search = SearchOptions { threads: 4, ..SearchOptions::default() };
     let row =
         |at| bathyal_vectors::VectorFile::from_rows(Element::U8, DIM, queries.row(at).to_vec()).unwrap();
-    let paths = ["cluster", "graph", "spann", "flat", "lsh"].map(|family| built(dir.path(), family));
+    let paths = ["cluster", "graph", "spann", "flat", "lsh"].map(|family| build_index(dir.path(), family));
     let open = |path, tier: &TierChoice, numa, memory_bytes| {
         let nodes = Some(nodes.clone());
         Index::open(
@@ -73,7 +74,7 @@ fn threads_and_copies_are_spread_over_nodes_and_answers_stay() {
             &OpenOptions { tier: tier.clone(), numa, nodes, memory_bytes, ..OpenOptions::default() },
         )
     };
-    // As many threads as will be needed, none of which is told to stay anywhere.
+    // Starts all search threads, without bindings.
     let off = open(&paths[0], &TierChoice::File, Some(Numa::Off), None).unwrap();
     off.search(&queries, &search, Control::default()).unwrap();
     assert!(off.numa_nodes().is_empty());
@@ -94,7 +95,7 @@ fn threads_and_copies_are_spread_over_nodes_and_answers_stay() {
                 let alone = copied.search(&row(at), &search, Control::default()).unwrap();
                 assert_eq!(alone.ids, expected.ids[at * 10..][..10]);
             }
-            // A budget holds what it holds of one copy, and refuses what two would exceed.
+            // A budget includes both copies.
             let Err(IndexError::Memory { needed, .. }) = open(path, &tier, Some(Numa::Copy), Some(1000))
             else {
                 panic!("1000 bytes are enough")
@@ -120,10 +121,10 @@ fn threads_and_copies_are_spread_over_nodes_and_answers_stay() {
 }
 
 #[test]
-fn what_is_named_and_cannot_be_done_is_an_error() {
+fn an_impossible_numa_policy_is_an_error() {
     let (dir, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let Some(far) = nodes(root.path(), &[1000, 1001]) else { return };
-    let path = built(dir.path(), "flat");
+    let path = build_index(dir.path(), "flat");
     let open =
         |numa| Index::open(&path, &OpenOptions { numa, nodes: Some(far.clone()), ..OpenOptions::default() });
     let Err(error) = open(Some(Numa::Interleave)) else { panic!("there is no node 1000") };

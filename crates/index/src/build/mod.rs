@@ -107,8 +107,8 @@ pub(crate) fn build_over(
         return Err(IndexError::Parameter(format!("{given} queries of a calibration: 1 to {most}")));
     }
     if options.card.is_some() && !builder.calibrates() && options.store_as.is_none() {
-        let what = "a graphics card has nothing to do for an index that is not calibrated: leave --device out, or build with codes \
-                    (--code-bytes)";
+        let what = "a graphics card has nothing to do for an index that is not calibrated: leave --device \
+                    out, or build with codes (--code-bytes)";
         return Err(IndexError::Parameter(what.into()));
     }
     check_data(data, options)?;

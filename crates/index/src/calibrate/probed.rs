@@ -207,7 +207,8 @@ mod tests {
             let found = effort(&curves, 10, Target::Recall(wanted), price).expect("a calibration");
             // The effort for a ratio is found as that for a recall.
             let by_ratio = effort(&curves, 10, Target::Ratio(wanted.recip()), price).expect("a calibration");
-            let total = |solved: &Solved| price(solved.effort.probes as f64, solved.effort.search_list as f64);
+            let total =
+                |solved: &Solved| price(solved.effort.probes as f64, solved.effort.search_list as f64);
             let apart = (total(&found) - total(&by_ratio)).abs();
             prop_assert!(apart <= 1.01 * (probe + candidate), "{found:?} {by_ratio:?}");
             let reaching = curves[0].points.iter().filter(|point| point.recall >= wanted);

@@ -221,7 +221,8 @@ pub(crate) mod tests {
         // Latencies begin at 1: 0 means that the latency is not known, and that of memory is assumed.
         #[test]
         fn a_worse_device_is_never_faster_and_more_in_flight_never_slower(
-            rounds in 1.0..500.0_f64, each in 1.0..16.0_f64, bytes in 64.0..5000.0_f64, compute_ns in 1e3..1e6_f64,
+            rounds in 1.0..500.0_f64, each in 1.0..16.0_f64,
+            bytes in 64.0..5000.0_f64, compute_ns in 1e3..1e6_f64,
             latency in 1..100_000_u64, gigabytes in 0.1..100.0_f64, iops in 1e4..1e8_f64,
             width in 1..256_u32, threads in 1..64_u32, issue_ns in 0.0..1000.0_f64,
         ) {

@@ -229,8 +229,8 @@ impl Form {
 pub(crate) fn check(store_as: Option<StoreAs>, element: Element) -> Result<(), IndexError> {
     match store_as {
         Some(store_as) if element != Element::F32 => Err(IndexError::Parameter(format!(
-            "store_as is {store_as}, but the data is {element}: only vectors of f32 can be stored in a smaller form; \
-             leave the option out"
+            "store_as is {store_as}, but the data is {element}: only vectors of f32 can be stored in a \
+             smaller form; leave the option out"
         ))),
         _ => Ok(()),
     }

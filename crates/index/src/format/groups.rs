@@ -4,7 +4,7 @@
 //!
 //! | bytes | field |
 //! |---|---|
-//! | 4 | CRC-32C of the index's identity (8 bytes), of the page's number (8 bytes) and of the rest of the page |
+//! | 4 | CRC-32C of the index's identity (8 bytes), the page's number (8 bytes) and the rest of the page |
 //! | 4 x records | the vectors' ids; `4294967295` for a place without a vector |
 //! | records x dim x element size | the vectors; zeros at a place without a vector |
 //! | the rest | zeros |

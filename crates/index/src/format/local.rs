@@ -7,7 +7,7 @@
 //!
 //! | bytes | field |
 //! |---|---|
-//! | 4 | CRC-32C of the index's identity (8 bytes), of the page's number (4 bytes) and of the rest of the page |
+//! | 4 | CRC-32C of the index's identity (8 bytes), the page's number (4 bytes) and the rest of the page |
 //! | 4 | number of links |
 //! | 4 | low bits of a link's code, 0 to 31 |
 //! | 4 x records | the vectors' ids; `4294967295` for a place without a vector |

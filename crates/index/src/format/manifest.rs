@@ -303,7 +303,8 @@ impl Manifest {
     pub fn to_bytes(&self) -> Result<Vec<u8>, IndexError> {
         if self.format_version < FORMAT_VERSION {
             return Err(IndexError::Parameter(format!(
-                "a manifest of version {} cannot be written: set its version to {FORMAT_VERSION}, and its identity",
+                "a manifest of version {} cannot be written: set its version to {FORMAT_VERSION}, and its \
+                 identity",
                 self.format_version
             )));
         }
@@ -371,8 +372,8 @@ impl Manifest {
                 version_before(element, &self.stored, self.is_striped()),
             ]
             .contains(&self.format_version.max(FORMAT_VERSION)),
-            "its format version does not fit: version 3 is for vectors in a stored form, version 4 for striped files, \
-             version 5 for the elements bf16 and b1, version 6 for f16 under cosine",
+            "its format version does not fit: version 3 is for vectors in a stored form, version 4 for \
+             striped files, version 5 for the elements bf16 and b1, version 6 for f16 under cosine",
         )?;
         self.stored.map_or(Ok(()), |stored| stored.check(element, metric))?;
         require((1..=MAX_VECTORS).contains(&self.vectors), "the number of vectors is out of range")?;

@@ -380,7 +380,12 @@ mod tests {
         #[test]
         fn any_lengths_round_trip(
             lengths in prop::collection::vec(
-                prop_oneof![4 => 1_u32..300, 1 => 1..70_000_u32, 1 => Just(1), 1 => any::<u32>().prop_map(|n| n.max(1))],
+                prop_oneof![
+                    4 => 1_u32..300,
+                    1 => 1..70_000_u32,
+                    1 => Just(1),
+                    1 => any::<u32>().prop_map(|n| n.max(1)),
+                ],
                 1..300,
             ),
         ) {
@@ -389,7 +394,10 @@ mod tests {
 
         #[test]
         fn any_bytes_are_refused_or_lead_from_start_to_end(
-            bytes in prop::collection::vec(prop_oneof![2 => Just(0_u8), 1 => Just(0xff), 2 => any::<u8>()], 0..120),
+            bytes in prop::collection::vec(
+                prop_oneof![2 => Just(0_u8), 1 => Just(0xff), 2 => any::<u8>()],
+                0..120,
+            ),
             records in 0_u64..40, file_bytes in 0_u64..2_000,
         ) {
             if let Ok(offsets) = Offsets::from_bytes(&bytes, records, file_bytes) {
@@ -406,7 +414,9 @@ mod tests {
 
         #[test]
         fn damaged_offsets_are_refused_or_lead_from_start_to_end(
-            lengths in prop::collection::vec(1_u32..500, 1..200), at in any::<prop::sample::Index>(), value in any::<u8>(),
+            lengths in prop::collection::vec(1_u32..500, 1..200),
+            at in any::<prop::sample::Index>(),
+            value in any::<u8>(),
         ) {
             let mut bytes = encode(&lengths);
             let at = at.index(bytes.len());

@@ -79,8 +79,8 @@ impl PageLayout {
         let fits = page_bytes.is_power_of_two() || page_bytes >= record_bytes;
         if !fits || !(512..=1 << 20).contains(&page_bytes) {
             return Err(format!(
-                "page_bytes {page_bytes} is not between 512 and 1048576, or it is neither a power of two nor enough for a \
-                 record of {record_bytes} bytes"
+                "page_bytes {page_bytes} is not between 512 and 1048576, or it is neither a power of two nor \
+                 enough for a record of {record_bytes} bytes"
             ));
         }
         Ok(PageLayout {

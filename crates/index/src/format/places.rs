@@ -6,7 +6,7 @@
 //! | bytes | field |
 //! |---|---|
 //! | 4 | the vector's id; `4294967295` for a place without a vector |
-//! | 4 | CRC-32C of the index's identity (8 bytes), of the place's number (8 bytes) and of the vector; 0 without a vector |
+//! | 4 | CRC-32C of the index's identity (8 bytes), the place's number (8 bytes) and the vector; or 0 |
 
 use super::groups::{GroupLayout, NO_ID};
 
@@ -60,7 +60,8 @@ impl Places {
             let has_vector = id != NO_ID;
             if has_vector != (rank < count(group)) || has_vector && u64::from(id) >= ids_end {
                 return Err(format!(
-                    "place {place} contradicts the number of vectors in its group, or has an id beyond the last"
+                    "place {place} contradicts the number of vectors in its group, or has an id beyond the \
+                     last"
                 ));
             }
         }

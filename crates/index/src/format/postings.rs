@@ -9,9 +9,12 @@
 //!
 //! | layout | bytes |
 //! |---|---|
-//! | coupled | list after list: its rows, then their ids (4 bytes each). A list that would extend over one block more than its length requires begins at the next block, with zeros before it |
-//! | coupled, of codes | all rows by place, with their ids; zeros up to a whole block; list after list: codes, then places |
-//! | decoupled, grouped | all rows by place; zeros up to a whole block; the member sections of all lists, one after the other |
+//! | coupled | list after list: its rows, then their ids (4 bytes each) |
+//! | coupled, of codes | all rows by place, with their ids; zeros; list after list: codes, then places |
+//! | decoupled, grouped | all rows by place; zeros; the member sections of all lists, one after the other |
+//!
+//! The zeros fill a block. A coupled list that would extend over one block more than its length requires
+//! begins at the next block, with zeros before it.
 //!
 //! A member section holds the addresses of the list's vectors that are stored elsewhere; it is empty if there
 //! are none. Grouped lists name rows of other lists ([`super::runs`]). Decoupled lists hold places: a byte

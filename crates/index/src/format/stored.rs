@@ -164,8 +164,8 @@ impl StoredEntry {
             StoreAs::I8 => "with store_as f16, or without",
         };
         Some(format!(
-            "the vectors are stored as {}: even exact search finds only {:.4} of the {} nearest; for a higher recall build the index \
-             {instead}",
+            "the vectors are stored as {}: even exact search finds only {:.4} of the {} nearest; for a \
+             higher recall build the index {instead}",
             self.element, loss.recall, loss.k
         ))
     }
@@ -178,7 +178,8 @@ impl fmt::Display for StoredEntry {
         match self.loss {
             Some(loss) => write!(
                 formatter,
-                "; exact search of them finds {:.4} of the {} nearest of the vectors as given, distances are off by {:.3}%",
+                "; exact search of them finds {:.4} of the {} nearest of the vectors as given, distances are \
+                 off by {:.3}%",
                 loss.recall,
                 loss.k,
                 100.0 * loss.distance_error

@@ -70,8 +70,8 @@ pub(super) fn check(object: &dyn Object, file: &FileEntry) -> Result<(), IndexEr
     let expected = (stripe.key.clone(), stripe.stripe_bytes, stripe.parts.len());
     if found != expected {
         return damaged(format!(
-            "they are {} parts in units of {} bytes with the key {}; those of this index are {} in units of {} with the key \
-             {}: stripe.json is that of another index or build",
+            "they are {} parts in units of {} bytes with the key {}; those of this index are {} in units of \
+             {} with the key {}: stripe.json is that of another index or build",
             found.2, found.1, found.0, expected.2, expected.1, expected.0
         ));
     }

@@ -4,7 +4,7 @@
 //!
 //! | bytes | field |
 //! |---|---|
-//! | 4 | CRC-32C of the index's identity (8 bytes), of the block's number (8 bytes) and of the rest of the block |
+//! | 4 | CRC-32C of the index's identity (8 bytes), the block's number (8 bytes) and the rest of the block |
 //! | 2 | number of ids |
 //! | 2 | zeros |
 //! | 8 | the number of the block that continues it; 0 if there is none |

@@ -23,8 +23,8 @@ impl IndexStore for LocalStore {
 
     fn prune(&self, name: &str, _: &PruneOptions) -> Result<PruneReport, IndexError> {
         Err(IndexError::Parameter(format!(
-            "{}: is a folder of this machine, which has no leftovers to remove; give an address of an object store, such as \
-             s3://BUCKET/NAME",
+            "{}: is a folder of this machine, which has no leftovers to remove; give an address of an object \
+             store, such as s3://BUCKET/NAME",
             self.address().join(name).display()
         )))
     }

@@ -231,7 +231,8 @@ impl IndexLocation {
 pub fn local_folder<'a>(path: &'a Path, options: &StoreOptions) -> Result<Option<&'a Path>, IndexError> {
     if is_node_address(path) {
         return Err(IndexError::Parameter(format!(
-            "{}: a collection can be in a folder or a bucket, but not in a memory node, which can only have indexes",
+            "{}: a collection can be in a folder or a bucket, but not in a memory node, which can only have \
+             indexes",
             path.display()
         )));
     }
@@ -258,7 +259,8 @@ fn is_node_address(path: &Path) -> bool {
 #[cfg(not(all(feature = "object", feature = "remote")))]
 fn feature_error(path: &Path, what: &str, feature: &str) -> IndexError {
     IndexError::Parameter(format!(
-        "{}: this program was compiled without {what}; compile the crate with its feature `{feature}`, or give a folder of this machine",
+        "{}: this program was compiled without {what}; compile the crate with its feature `{feature}`, or \
+         give a folder of this machine",
         path.display()
     ))
 }
@@ -275,7 +277,8 @@ fn refuse_options(path: &Path, options: &StoreOptions) -> Result<(), IndexError>
         return Ok(());
     }
     Err(IndexError::Parameter(format!(
-        "{}: is a folder of this machine, which takes no store options; leave them out, or give an address, such as s3://BUCKET/NAME",
+        "{}: is a folder of this machine, which takes no store options; leave them out, or give an address, \
+         such as s3://BUCKET/NAME",
         path.display()
     )))
 }

@@ -151,7 +151,8 @@ mod tests {
             first in 0..330_u32, length in 0..330_u32,
         ) {
             let plain = |ids: &[u32]| ids.iter().copied().filter(|id| *id < rows).collect::<BTreeSet<u32>>();
-            let (a, b) = (RowSet::from_ids(rows, ids.iter().copied()), RowSet::from_ids(rows, others.iter().copied()));
+            let a = RowSet::from_ids(rows, ids.iter().copied());
+            let b = RowSet::from_ids(rows, others.iter().copied());
             let (x, y) = (plain(&ids), plain(&others));
             let numbers = |set: &RowSet| set.iter().collect::<BTreeSet<u32>>();
             prop_assert_eq!(numbers(&a), x.clone());

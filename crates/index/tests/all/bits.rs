@@ -1,7 +1,7 @@
-//! Vectors of bits in every family: distances are counts, queries may be the bytes that the bits make.
+//! Vectors of bits in every family. Distances are numbers of bits, and queries may be given as bytes.
 
+use crate::cases::quick_build;
 use crate::clustered::vectors;
-use crate::whole::quickly;
 use bathyal_index::families::{self, FAMILIES};
 use bathyal_index::{
     BuildOptions, CompactOptions, Effort, Index, IndexError, OpenOptions, RangeOptions, SearchOptions,
@@ -17,7 +17,7 @@ use std::path::Path;
 const BYTES: usize = 32;
 const K: usize = 10;
 
-/// The bytes that bits make.
+/// Returns vectors of bits as vectors of bytes.
 fn as_bytes(bits: &VectorFile) -> VectorFile {
     let rows = (0..bits.count()).flat_map(|row| bits.row(row)).copied().collect();
     VectorFile::from_rows(Element::U8, bits.row_bytes(), rows).unwrap()
@@ -29,7 +29,7 @@ fn hamming(a: &[u8], b: &[u8]) -> f32 {
 
 fn options(family: &str, metric: Metric) -> BuildOptions {
     let family = families::options(family, &Default::default()).unwrap();
-    BuildOptions { metric, threads: 2, ..quickly(family) }
+    BuildOptions { metric, threads: 2, ..quick_build(family) }
 }
 
 fn open(path: &Path, tier: TierChoice) -> Index {
@@ -37,7 +37,7 @@ fn open(path: &Path, tier: TierChoice) -> Index {
 }
 
 #[test]
-fn every_family_finds_what_differs_in_the_fewest_bits() {
+fn every_family_finds_the_vectors_that_differ_in_the_fewest_bits() {
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) = (vectors(Element::B1, 3000, BYTES, 1), vectors(Element::B1, 40, BYTES, 2));
     assert_eq!((data.dim(), data.row_bytes()), (8 * BYTES, BYTES));
@@ -50,8 +50,8 @@ fn every_family_finds_what_differs_in_the_fewest_bits() {
         for tier in [TierChoice::File, TierChoice::Dram] {
             let (what, index) = (format!("{} {tier}", family.name), open(&path, tier));
             assert_eq!((index.dim(), index.element()), (8 * BYTES, Element::B1));
-            let asked = SearchOptions { k: K, effort: Effort::Recall(0.95), ..SearchOptions::default() };
-            let found = index.search(&queries, &asked, Control::default()).unwrap();
+            let options = SearchOptions { k: K, effort: Effort::Recall(0.95), ..SearchOptions::default() };
+            let found = index.search(&queries, &options, Control::default()).unwrap();
             let mut near = 0;
             for (query, (ids, distances)) in found.ids.chunks(K).zip(found.distances.chunks(K)).enumerate() {
                 assert!(distances.is_sorted(), "{what}");
@@ -63,16 +63,16 @@ fn every_family_finds_what_differs_in_the_fewest_bits() {
             }
             let recall = near as f64 / found.ids.len() as f64;
             assert!(recall >= 0.9, "{what}: recall {recall}");
-            let by_bytes = index.search(&as_bytes(&queries), &asked, Control::default()).unwrap();
+            let by_bytes = index.search(&as_bytes(&queries), &options, Control::default()).unwrap();
             assert_eq!((by_bytes.ids, by_bytes.distances), (found.ids, found.distances), "{what}");
-            assert!(index.warm(&asked, Control::default()).unwrap().queries > 0, "{what}");
-            index.explain(&queries, 3, &asked, Control::default()).unwrap();
+            assert!(index.warm(&options, Control::default()).unwrap().queries > 0, "{what}");
+            index.explain(&queries, 3, &options, Control::default()).unwrap();
         }
     }
 }
 
 #[test]
-fn ranges_of_bits_hold_all_that_is_within() {
+fn range_searches_of_bits_find_all_vectors_in_range() {
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) = (vectors(Element::B1, 2000, BYTES, 3), vectors(Element::B1, 20, BYTES, 4));
     for family in ["cluster", "graph", "flat"] {
@@ -100,14 +100,14 @@ fn bits_are_inserted_deleted_and_compacted() {
     let part = |rows: std::ops::Range<usize>| {
         VectorFile::from_rows(Element::B1, all.dim(), all.rows(rows).unwrap().to_vec()).unwrap()
     };
-    let options = quickly(families::options("lsh", &Default::default()).unwrap());
+    let options = quick_build(families::options("lsh", &Default::default()).unwrap());
     build(&part(0..600), &path, &options, &Silent).unwrap();
     let index = open(&path, TierChoice::File);
     assert_eq!(index.insert(&as_bytes(&part(600..700))).unwrap(), 600..700);
     assert_eq!(index.delete(&[5, 650]).unwrap(), 2);
     let nearest = |index: &Index, row: usize| {
-        let asked = SearchOptions { k: 1, effort: Effort::Recall(0.99), ..SearchOptions::default() };
-        let found = index.search(&part(row..row + 1), &asked, Control::default()).unwrap();
+        let options = SearchOptions { k: 1, effort: Effort::Recall(0.99), ..SearchOptions::default() };
+        let found = index.search(&part(row..row + 1), &options, Control::default()).unwrap();
         (found.ids[0], found.distances[0])
     };
     assert_eq!(nearest(&index, 620), (620, 0.0));
@@ -119,7 +119,7 @@ fn bits_are_inserted_deleted_and_compacted() {
 }
 
 #[test]
-fn what_does_not_fit_bits_is_refused() {
+fn queries_and_zeros_that_do_not_fit_an_index_of_bits_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
     build(&vectors(Element::B1, 300, BYTES, 6), &path, &options("cluster", Metric::L2), &Silent).unwrap();
@@ -129,19 +129,19 @@ fn what_does_not_fit_bits_is_refused() {
         assert!(matches!(refused, IndexError::Parameter(_)), "{refused}");
         refused.to_string()
     };
-    let said = refused(&vectors(Element::U8, 2, BYTES + 1, 7));
-    assert!(said.contains("264 dimensions, the index has 256"), "{said}");
-    let said = refused(&vectors(Element::F32, 2, 8 * BYTES, 7));
-    assert!(said.contains("are f32, the index holds b1"), "{said}");
-    // Nothing points nowhere: of zeros there is a distance, but no cosine.
+    let message = refused(&vectors(Element::U8, 2, BYTES + 1, 7));
+    assert!(message.contains("264 dimensions, the index has 256"), "{message}");
+    let message = refused(&vectors(Element::F32, 2, 8 * BYTES, 7));
+    assert!(message.contains("are f32, the index holds b1"), "{message}");
+    // Vectors of zeros have distances, but no direction.
     for (element, dim) in [(Element::B1, 64), (Element::Bf16, 4), (Element::U8, 8)] {
         let zeros = VectorFile::from_rows(element, dim, vec![0; 80]).unwrap();
         for family in FAMILIES {
             let options = BuildOptions { overwrite: true, ..options(family.name, Metric::L2) };
             build(&zeros, &path, &options, &Silent).unwrap();
             let refused = build(&zeros, &path, &BuildOptions { metric: Metric::Cosine, ..options }, &Silent);
-            let said = refused.expect_err(family.name).to_string();
-            assert!(said.contains("all zeros"), "{} of {element}: {said}", family.name);
+            let message = refused.expect_err(family.name).to_string();
+            assert!(message.contains("all zeros"), "{} of {element}: {message}", family.name);
         }
     }
 }

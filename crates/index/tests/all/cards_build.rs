@@ -1,8 +1,10 @@
-//! Builds with a graphics card: the index that is built without one, byte for byte; and what is said where a card has nothing to do. The card
-//! is emulated: its kernels are those of a real one.
+//! Builds with a graphics card: they make the same index as builds without one, byte for byte,
+//! but for graphs. A build that a card cannot help is refused. The card is emulated and runs the kernels of a
+//! real one.
 
+use crate::cases::{case_runs, full_or_quick, quick_build};
 use crate::clustered::vectors;
-use crate::whole::{of_whole, quickly, taken};
+use crate::files::contents;
 use bathyal_gpu::Card;
 use bathyal_index::build::planned_memory;
 use bathyal_index::families::flat::FlatOptions;
@@ -18,32 +20,16 @@ use bathyal_vectors::VectorFile;
 use bathyal_vectors::groundtruth::{exact_neighbors, recall};
 use bathyal_vectors::progress::Silent;
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
 fn card(options: EmulatedOptions) -> Arc<EmulatedCard> {
     Arc::new(EmulatedCard::new(options))
 }
 
-/// The files of an index; of the manifest all but how long the build took.
-fn files(path: &Path) -> BTreeMap<String, Vec<u8>> {
-    let files = std::fs::read_dir(path).unwrap().map(|entry| {
-        let entry = entry.unwrap();
-        let (name, mut bytes) =
-            (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap());
-        if name == "manifest.json" {
-            let text = String::from_utf8(bytes).unwrap();
-            let timed = |line: &&str| line.contains("build_seconds") || line.starts_with("crc32c");
-            let kept = text.lines().filter(|line| !timed(line));
-            bytes = kept.collect::<Vec<_>>().join("\n").into_bytes();
-        }
-        (name, bytes)
-    });
-    files.collect()
-}
-
-/// Builds with and without a card, with a real one too, where `BATHYAL_CARD` has its number (`make check-gpu`). The launches that it took.
-fn same(data: &VectorFile, options: &BuildOptions, memory_bytes: u64, what: &str) -> u64 {
+/// Checks that builds with and without a card make the same files. Includes the real card of the
+/// number `BATHYAL_CARD`, if that is set (`make check-gpu`). Returns the number of launches of the emulated
+/// card.
+fn check_same_files(data: &VectorFile, options: &BuildOptions, memory_bytes: u64, what: &str) -> u64 {
     let dir = tempfile::tempdir().unwrap();
     let emulated = card(EmulatedOptions { memory_bytes, ..EmulatedOptions::default() });
     let mut cards = vec![None, Some(emulated.clone() as Arc<dyn Card>)];
@@ -53,7 +39,7 @@ fn same(data: &VectorFile, options: &BuildOptions, memory_bytes: u64, what: &str
     let built = cards.into_iter().enumerate().map(|(number, card)| {
         let path = dir.path().join(number.to_string());
         build(data, &path, &BuildOptions { card, ..options.clone() }, &Silent).unwrap();
-        files(&path)
+        contents(&path)
     });
     let built: Vec<_> = built.collect();
     for with_card in &built[1..] {
@@ -79,51 +65,56 @@ fn families() -> Vec<FamilyOptions> {
 }
 
 #[test]
-fn every_family_but_graphs_is_the_same_with_a_card() {
+fn a_card_does_not_change_the_index_of_any_family_but_graphs() {
     let mut launches = BTreeMap::new();
     for family in families() {
         let name = family.family();
-        let options = BuildOptions { threads: 1, ..quickly(family) };
-        launches.insert(name, same(&vectors(Element::F32, 1200, 24, 1), &options, PLENTY, name));
+        let options = BuildOptions { threads: 1, ..quick_build(family) };
+        launches.insert(name, check_same_files(&vectors(Element::F32, 1200, 24, 1), &options, PLENTY, name));
     }
-    // All look for true neighbours on the card, some for groups as well.
+    // All families compute true neighbours on the card. These two also assign vectors to groups there.
     assert!(launches["cluster"] > launches["flat"] && launches["spann"] > launches["flat"], "{launches:?}");
 }
 
 #[test]
-fn every_metric_and_element_is_the_same_with_a_card() {
+fn a_card_does_not_change_the_index_of_any_metric_and_element() {
     for (at, metric) in Metric::ALL.into_iter().enumerate() {
         // Each element with a metric.
-        for (_, element) in (at..).zip(Element::ALL).filter(|(number, _)| taken(*number, 3)) {
+        for (_, element) in (at..).zip(Element::ALL).filter(|(number, _)| case_runs(*number, 3)) {
             let family = ClusterOptions { group_vectors: 40, ..ClusterOptions::default() };
-            let options = BuildOptions { metric, threads: 2, ..quickly(family) };
-            same(&vectors(element, 1500, 33, 1), &options, PLENTY, &format!("{metric} {element}"));
+            let options = BuildOptions { metric, threads: 2, ..quick_build(family) };
+            check_same_files(
+                &vectors(element, 1500, 33, 1),
+                &options,
+                PLENTY,
+                &format!("{metric} {element}"),
+            );
         }
     }
 }
 
 #[test]
-fn a_card_of_little_memory_does_the_same() {
-    // Too little for all points, so that those of some groups at a time are copied.
+fn a_card_of_little_memory_does_not_change_the_index() {
+    // The card cannot hold all points, so that the build copies those of some groups at a time.
     let data = vectors(Element::U8, 1500, 33, 1);
     let families: [FamilyOptions; 2] = [
         ClusterOptions { group_vectors: 40, ..ClusterOptions::default() }.into(),
         SpannOptions::default().into(),
     ];
     for family in families {
-        let (name, family) = (family.family(), quickly(family));
-        same(&data, &BuildOptions { threads: 2, ..family }, 120_000, name);
+        let (name, family) = (family.family(), quick_build(family));
+        check_same_files(&data, &BuildOptions { threads: 2, ..family }, 120_000, name);
     }
 }
 
 #[test]
-fn what_is_lost_by_smaller_vectors_is_measured_on_a_card_too() {
+fn the_loss_of_a_stored_form_is_measured_on_a_card_as_well() {
     let family = FlatOptions::default();
-    let options = BuildOptions { store_as: Some(StoreAs::I8), threads: 1, ..quickly(family) };
-    same(&vectors(Element::F32, 900, 24, 1), &options, PLENTY, "stored as i8");
+    let options = BuildOptions { store_as: Some(StoreAs::I8), threads: 1, ..quick_build(family) };
+    check_same_files(&vectors(Element::F32, 900, 24, 1), &options, PLENTY, "stored as i8");
 }
 
-/// Builds a graph with `card` or without, and tells the recall of its answers with lists of several lengths.
+/// Builds a graph with or without a card. Returns its recall at three candidate lists, and its files.
 fn recalls(
     (data, queries): (&VectorFile, &VectorFile),
     options: &BuildOptions,
@@ -140,27 +131,29 @@ fn recalls(
         let found = index.search(queries, &options, Control::default()).unwrap();
         recall(&truth, &found.ids, 10, queries.count()).unwrap()
     });
-    (recalls, files(&path))
+    (recalls, contents(&path))
 }
 
 #[test]
-fn a_graph_answers_as_well_with_a_card() {
+fn a_graph_that_is_built_with_a_card_reaches_the_same_recall() {
     let glove = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/glove-words/vectors.f16bin");
     let glove = VectorFile::open(glove).unwrap();
     let words = |rows| {
         let rows = glove.rows(rows).unwrap().to_vec();
         VectorFile::from_rows(glove.element(), glove.dim(), rows).unwrap()
     };
-    let count = of_whole(3000, 1200);
+    let count = full_or_quick(3000, 1200);
     let sets = [
         (Metric::L2, vectors(Element::U8, count, 24, 1), vectors(Element::U8, 200, 24, 2)),
         (Metric::InnerProduct, vectors(Element::F32, count, 24, 1), vectors(Element::F32, 200, 24, 2)),
         (Metric::Cosine, words(0..count), words(3000..3200)),
     ];
-    for (_, (metric, data, queries)) in sets.into_iter().enumerate().filter(|(number, _)| taken(*number, 2)) {
+    for (_, (metric, data, queries)) in
+        sets.into_iter().enumerate().filter(|(number, _)| case_runs(*number, 2))
+    {
         let family = GraphOptions { max_degree: 24, search_list: 40, ..GraphOptions::default() };
         // On one thread, so that the recall is the same in every run.
-        let options = BuildOptions { metric, threads: 1, ..quickly(family) };
+        let options = BuildOptions { metric, threads: 1, ..quick_build(family) };
         let card = || Some(card(EmulatedOptions::default()) as Arc<dyn Card>);
         let (alone, _) = recalls((&data, &queries), &options, None);
         let (with_card, graph) = recalls((&data, &queries), &options, card());
@@ -173,9 +166,9 @@ fn a_graph_answers_as_well_with_a_card() {
     }
 }
 
-fn refused(family: FamilyOptions, options: EmulatedOptions) -> IndexError {
+fn refusal(family: FamilyOptions, options: EmulatedOptions) -> IndexError {
     let (dir, card) = (tempfile::tempdir().unwrap(), card(options));
-    let options = BuildOptions { card: Some(card.clone()), ..quickly(family) };
+    let options = BuildOptions { card: Some(card.clone()), ..quick_build(family) };
     let error = build(&vectors(Element::F32, 1200, 24, 1), &dir.path().join("index"), &options, &Silent)
         .map(drop)
         .unwrap_err();
@@ -185,22 +178,22 @@ fn refused(family: FamilyOptions, options: EmulatedOptions) -> IndexError {
 }
 
 #[test]
-fn what_a_card_does_not_do_is_said() {
-    let error = refused(FlatOptions::default().into(), EmulatedOptions::default()).to_string();
+fn builds_that_a_card_cannot_help_are_refused_with_a_reason() {
+    let error = refusal(FlatOptions::default().into(), EmulatedOptions::default()).to_string();
     assert!(error.contains("nothing to do") && error.contains("--device"), "{error}");
     for options in [
         EmulatedOptions { fails_at: 1, ..EmulatedOptions::default() },
         EmulatedOptions { memory_bytes: 1000, ..EmulatedOptions::default() },
     ] {
-        let error = refused(ClusterOptions::default().into(), options);
+        let error = refusal(ClusterOptions::default().into(), options);
         assert!(matches!(error, IndexError::Gpu(_)), "{error}");
     }
 }
 
 #[test]
-fn what_is_kept_for_a_card_counts() {
+fn the_memory_for_a_card_counts_towards_the_budget_of_a_build() {
     let (data, dir) = (vectors(Element::F32, 1200, 24, 1), tempfile::tempdir().unwrap());
-    let options = BuildOptions { threads: 1, ..quickly(ClusterOptions::default()) };
+    let options = BuildOptions { threads: 1, ..quick_build(ClusterOptions::default()) };
     let with_card = |options: &BuildOptions| {
         let card = card(EmulatedOptions::default()) as Arc<dyn Card>;
         BuildOptions { card: Some(card), ..options.clone() }
@@ -208,9 +201,9 @@ fn what_is_kept_for_a_card_counts() {
     let alone = planned_memory(&data, &options);
     let needed = planned_memory(&data, &with_card(&options));
     assert_eq!(needed - alone, 80 << 20);
-    let of = |memory_bytes| BuildOptions { memory_bytes: Some(memory_bytes), ..options.clone() };
-    let report = build(&data, &dir.path().join("index"), &with_card(&of(needed)), &Silent).unwrap();
+    let within = |memory_bytes| BuildOptions { memory_bytes: Some(memory_bytes), ..options.clone() };
+    let report = build(&data, &dir.path().join("index"), &with_card(&within(needed)), &Silent).unwrap();
     assert_eq!(report.planned_memory_bytes, needed);
-    let error = build(&data, &dir.path().join("less"), &with_card(&of(alone)), &Silent).unwrap_err();
+    let error = build(&data, &dir.path().join("less"), &with_card(&within(alone)), &Silent).unwrap_err();
     assert!(matches!(error, IndexError::Memory { needed: least, .. } if least > alone), "{error}");
 }

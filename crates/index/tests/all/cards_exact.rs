@@ -1,8 +1,8 @@
-//! Exact neighbours with a graphics card: those of this processor, byte for byte, whatever the vectors, the order in which they lie, and the
-//! memory that the card has. The card is emulated: its kernels are those of a real one.
+//! Exact search with a graphics card: it finds the same as this processor, byte for byte, for any vectors
+//! in any order and any memory of the card. The card is emulated and runs the kernels of a real one.
 
+use crate::cases::CaseSelection;
 use crate::clustered::vectors;
-use crate::whole::taken;
 use bathyal_gpu::{Card, GpuError};
 use bathyal_index::exact_neighbors_on;
 use bathyal_kernels::{Element, Metric};
@@ -28,9 +28,9 @@ fn exact(
     exact_neighbors_on(card.as_ref(), base, queries, metric, k, NonZeroUsize::new(2), &Silent)
 }
 
-/// Compares a card of so much memory with this processor; on a real one too, where `BATHYAL_CARD` has its number (`make check-gpu`).
-/// The launches that it took.
-fn same(base: &VectorFile, queries: &VectorFile, metric: Metric, k: usize, memory_bytes: u64) -> u64 {
+/// Compares a card of `memory_bytes` with this processor. Includes the real card of the number
+/// `BATHYAL_CARD`, if that is set (`make check-gpu`). Returns the number of launches of the emulated card.
+fn compare(base: &VectorFile, queries: &VectorFile, metric: Metric, k: usize, memory_bytes: u64) -> u64 {
     let (emulated, what) = (card(memory_bytes), format!("{metric} {} {k}", base.element()));
     let real = std::env::var("BATHYAL_CARD").ok();
     let real = real.map(|number| bathyal_gpu::card::open(number.parse().unwrap()).unwrap());
@@ -43,25 +43,25 @@ fn same(base: &VectorFile, queries: &VectorFile, metric: Metric, k: usize, memor
         };
         assert_eq!(bits(&found), bits(&expected), "{what}");
     }
-    assert_eq!(emulated.taken_bytes(), 0, "{what}: all memory is given back");
+    assert_eq!(emulated.taken_bytes(), 0, "{what}: all memory is released");
     emulated.launches()
 }
 
 const PLENTY: u64 = 1 << 30;
 
 #[test]
-fn a_card_finds_what_a_processor_finds() {
-    let mut cases = 0..;
+fn a_card_finds_the_same_neighbours_as_a_processor() {
+    let mut cases = CaseSelection::one_in(5);
     for element in Element::ALL {
         for (number, metric) in Metric::ALL.into_iter().enumerate() {
             for dim in [[1, 3, 40], [2, 17, 101], [5, 16, 33]][number] {
-                if !cases.next().is_some_and(|number| taken(number, 5)) {
+                if !cases.next_runs() {
                     continue;
                 }
                 let (base, queries) = (vectors(element, 803, dim, 1), vectors(element, 37, dim, 2));
                 for k in [1, 10, 500, 803] {
-                    let launches = same(&base, &queries, metric, k, PLENTY);
-                    // What is near enough for k to be all of them is measured here.
+                    let launches = compare(&base, &queries, metric, k, PLENTY);
+                    // If k is the number of vectors, the processor computes all distances.
                     assert_eq!(launches > 0, k < 803);
                 }
             }
@@ -74,7 +74,7 @@ fn blocks_and_tiles_may_end_anywhere() {
     for count in [1, 255, 256, 257, 384, 385, 511, 512, 513, 1025] {
         for queries in [1, 127, 129] {
             let (base, queries) = (vectors(Element::F32, count, 9, 1), vectors(Element::F32, queries, 9, 2));
-            assert_eq!(same(&base, &queries, Metric::L2, 1, PLENTY) > 0, count > 256);
+            assert_eq!(compare(&base, &queries, Metric::L2, 1, PLENTY) > 0, count > 256);
         }
     }
 }
@@ -85,7 +85,7 @@ fn equal_distances_come_in_order_of_id() {
         let one = vectors(element, 1, 4, 1);
         let base = VectorFile::from_rows(element, one.dim(), one.row(0).repeat(700)).unwrap();
         for metric in Metric::ALL {
-            same(&base, &vectors(element, 3, 4, 2), metric, 20, PLENTY);
+            compare(&base, &vectors(element, 3, 4, 2), metric, 20, PLENTY);
         }
     }
 }
@@ -100,31 +100,31 @@ fn huge_and_tiny_values_are_ranked() {
         let value = move |at: usize| ((at * 37 % 64) as f32 - 20.5) * scale;
         let queries = floats(2, (0..12).map(value));
         let alike = floats(2, (0..1200).map(value));
-        // One of them among many of another size: it comes back for every query, and hides nobody else.
+        // One vector of another magnitude: every query gets it back from the card, and it hides no other.
         let alone = floats(2, (0..1200).map(move |at| if at == 900 { value(3) } else { value(at) / scale }));
         for base in [alike, alone] {
             for metric in Metric::ALL {
-                same(&base, &queries, metric, 10, PLENTY);
+                compare(&base, &queries, metric, 10, PLENTY);
             }
         }
     }
 }
 
 #[test]
-fn near_ties_far_from_the_origin_are_told_apart() {
-    // The screen sees nothing but rounding here.
+fn near_ties_far_from_the_origin_are_ordered_exactly() {
+    // The differences are below the rounding of the screen.
     let value =
         |at: usize| 10_000.0 + if at % 8 == at / 8 % 8 { ((at / 8 * 91) % 1200) as f32 * 0.001 } else { 0.0 };
     let base = floats(8, (0..1200 * 8).map(value));
-    same(&base, &floats(8, (0..8).map(|_| 10_000.0)), Metric::L2, 50, PLENTY);
+    compare(&base, &floats(8, (0..8).map(|_| 10_000.0)), Metric::L2, 50, PLENTY);
 }
 
 #[test]
 fn a_card_of_little_memory_takes_smaller_blocks() {
     let (base, queries) = (vectors(Element::U8, 3000, 64, 1), vectors(Element::U8, 300, 64, 2));
-    let plenty = same(&base, &queries, Metric::L2, 10, PLENTY);
+    let plenty = compare(&base, &queries, Metric::L2, 10, PLENTY);
     for memory_bytes in [100_000, 50_000] {
-        assert!(same(&base, &queries, Metric::L2, 10, memory_bytes) > plenty);
+        assert!(compare(&base, &queries, Metric::L2, 10, memory_bytes) > plenty);
     }
     let error = exact(Some(card(20_000)), &base, &queries, Metric::L2, 10).unwrap_err();
     let GroundTruthError::Screen(error) = error else { panic!("{error}") };
@@ -133,12 +133,12 @@ fn a_card_of_little_memory_takes_smaller_blocks() {
 }
 
 #[test]
-fn vectors_that_come_nearer_and_nearer_are_looked_at_in_halves() {
-    // Each is nearer than all before, so that all pairs of a block come back.
+fn blocks_of_ever_nearer_vectors_are_split_in_halves() {
+    // Each vector is nearer than all before, so that the card returns all pairs of a block.
     let base = floats(3, (0..3 * 2500).map(|at| (9000 - at) as f32));
     let queries = floats(3, (0..3 * 40).map(|at| at as f32 * 0.01));
-    let plenty = same(&base, &queries, Metric::L2, 5, PLENTY);
-    assert!(same(&base, &queries, Metric::L2, 5, 60_000) > 2 * plenty);
+    let plenty = compare(&base, &queries, Metric::L2, 5, PLENTY);
+    assert!(compare(&base, &queries, Metric::L2, 5, 60_000) > 2 * plenty);
 }
 
 #[test]
@@ -147,26 +147,26 @@ fn files_with_gaps_between_rows_are_searched() {
         (0..900_u32).flat_map(|row| [2, 0, 0, 0, (row % 251) as u8, (row / 5) as u8]).collect();
     let base = VectorFile::from_file_bytes(FileFormat::Vecs(Element::U8), bytes.clone()).unwrap();
     let queries = VectorFile::from_file_bytes(FileFormat::Vecs(Element::U8), bytes[..60].to_vec()).unwrap();
-    same(&base, &queries, Metric::L2, 5, PLENTY);
-    // From a file, too, block by block.
+    compare(&base, &queries, Metric::L2, 5, PLENTY);
+    // From a file as well, block by block.
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("base.bvecs");
     std::fs::write(&path, bytes).unwrap();
-    same(&VectorFile::open(&path).unwrap(), &queries, Metric::L2, 5, 20_000);
+    compare(&VectorFile::open(&path).unwrap(), &queries, Metric::L2, 5, 20_000);
 }
 
 #[test]
-fn what_is_wrong_with_vectors_is_said_as_without_a_card() {
+fn invalid_vectors_cause_the_same_errors_with_and_without_a_card() {
     let good = floats(2, (0..1400).map(|at| at as f32 + 1.0));
     let bad = |at, value| floats(2, (0..1400).map(move |i| if i / 2 == at { value } else { i as f32 + 1.0 }));
     for row in [3, 600] {
         for (base, metric) in [(bad(row, f32::NAN), Metric::L2), (bad(row, 0.0), Metric::Cosine)] {
             for (base, queries) in [(&base, &good), (&good, &base)] {
-                let told = [None, Some(card(PLENTY) as Arc<dyn Card>)]
+                let results = [None, Some(card(PLENTY) as Arc<dyn Card>)]
                     .map(|card| exact(card, base, queries, metric, 3));
-                let [here, there] = told.map(|result| result.unwrap_err().to_string());
-                assert_eq!(here, there);
-                assert!(here.contains(&format!("row {row}")), "{here}");
+                let [of_processor, of_card] = results.map(|result| result.unwrap_err().to_string());
+                assert_eq!(of_processor, of_card);
+                assert!(of_processor.contains(&format!("row {row}")), "{of_processor}");
             }
         }
     }
@@ -184,7 +184,7 @@ fn a_card_that_is_lost_is_an_error() {
     }
 }
 
-/// Counts what it is told, and cancels once `limit` vectors are done.
+/// Notes the reported numbers, and cancels once `limit` vectors are done.
 struct Counting {
     total: AtomicU64,
     done: AtomicU64,

@@ -1,7 +1,7 @@
 //! The cluster index end to end: built, opened from every tier, searched, checked.
 
+use crate::cases::{case_runs, full_or_quick, quick_build};
 use crate::clustered::vectors;
-use crate::whole::{of_whole, quickly, taken};
 use bathyal_index::families::cluster::ClusterEntry;
 use bathyal_index::{
     BuildOptions, ClusterOptions, Effort, FamilyOptions, GraphOptions, Index, IndexError, OpenOptions,
@@ -20,7 +20,7 @@ fn options(metric: Metric) -> BuildOptions {
 }
 
 fn options_of(metric: Metric, family: ClusterOptions) -> BuildOptions {
-    BuildOptions { metric, threads: 2, ..quickly(family) }
+    BuildOptions { metric, threads: 2, ..quick_build(family) }
 }
 
 fn open(path: &Path, tier: TierChoice) -> Index {
@@ -43,8 +43,8 @@ fn recall(found: &SearchResult, truth: &IdFile) -> f64 {
 fn every_metric_and_element_reaches_its_recall_on_every_tier_alike() {
     let dir = tempfile::tempdir().unwrap();
     for (at, metric) in [Metric::L2, Metric::InnerProduct, Metric::Cosine].into_iter().enumerate() {
-        // Each element with a metric.
-        for (_, element) in (at..).zip(Element::ALL).filter(|(number, _)| taken(*number, 3)) {
+        // Each element occurs with one metric.
+        for (_, element) in (at..).zip(Element::ALL).filter(|(number, _)| case_runs(*number, 3)) {
             let (data, queries) = (vectors(element, 2000, 24, 1), vectors(element, 60, 24, 2));
             let path = dir.path().join(format!("{metric}-{element}"));
             build(&data, &path, &options(metric), &Silent).unwrap();
@@ -58,7 +58,7 @@ fn every_metric_and_element_reaches_its_recall_on_every_tier_alike() {
                 check_distances(&found, &truth, &format!("{metric} {element}"));
                 let loaded = search(&dram, &queries, 10, Effort::SearchList(list));
                 check_distances(&loaded, &truth, &format!("{metric} {element} in memory"));
-                check_read_alone(&loaded, &found, list);
+                check_single_reads(&loaded, &found, list);
             }
             let report = verify(&path, &Silent).unwrap();
             assert!(report.sound && report.vectors == 2000 && report.links == 0, "{report:?}");
@@ -72,9 +72,9 @@ fn every_metric_and_element_reaches_its_recall_on_every_tier_alike() {
     }
 }
 
-/// In memory candidates are read alone, so that the neighbours are those among them: none nearer than where whole
-/// pages were read, and all at the same distance that are found by both.
-fn check_read_alone(loaded: &SearchResult, paged: &SearchResult, list: u32) {
+/// Searches of memory read single candidates, and compare no other vectors of their pages. Their neighbours
+/// are not nearer than those of searches that read pages, and the ids that both find have the same distances.
+fn check_single_reads(loaded: &SearchResult, paged: &SearchResult, list: u32) {
     for (q, cost) in loaded.per_query.iter().enumerate() {
         assert_eq!((cost.reads, cost.full_distances, cost.hops), (list, list, 1));
         assert_eq!(cost.code_distances, paged.per_query[q].code_distances);
@@ -82,18 +82,18 @@ fn check_read_alone(loaded: &SearchResult, paged: &SearchResult, list: u32) {
             let range = q * found.k..(q + 1) * found.k;
             found.ids[range.clone()].iter().copied().zip(found.distances[range].to_vec()).collect::<Vec<_>>()
         };
-        let (alone, paged) = (row(loaded), row(paged));
-        for (alone, paged) in alone.iter().zip(&paged) {
-            assert!(paged.1 <= alone.1, "{paged:?} {alone:?}");
+        let (single, paged) = (row(loaded), row(paged));
+        for (single, paged) in single.iter().zip(&paged) {
+            assert!(paged.1 <= single.1, "{paged:?} {single:?}");
         }
-        for (id, distance) in alone {
+        for (id, distance) in single {
             let other = paged.iter().find(|other| other.0 == id);
             assert!(other.is_none_or(|other| other.1 == distance), "{id}");
         }
     }
 }
 
-/// Rows are sorted, and distances are those of the exact search.
+/// Checks that distances are sorted, and that they are those of exact search.
 fn check_distances(found: &SearchResult, truth: &IdFile, what: &str) {
     for (q, row) in found.distances.chunks(found.k).enumerate() {
         assert!(row.is_sorted(), "{what} query {q}: {row:?}");
@@ -108,7 +108,7 @@ fn check_distances(found: &SearchResult, truth: &IdFile, what: &str) {
 }
 
 #[test]
-fn calibration_picks_an_effort_that_keeps_its_word() {
+fn the_effort_for_a_recall_reaches_it() {
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) = (vectors(Element::F32, 8000, 48, 1), vectors(Element::F32, 1000, 48, 2));
     for (metric, tier) in [(Metric::L2, TierChoice::File), (Metric::InnerProduct, TierChoice::Dram)] {
@@ -125,7 +125,7 @@ fn calibration_picks_an_effort_that_keeps_its_word() {
                 let recall = recall(&found, &truth);
                 println!("{metric} k {k}: asked {asked}, got {recall} at {}", found.search_list);
                 let error = recall - f64::from(asked);
-                // A page that is read for one candidate answers for its neighbours too, so small lists give more.
+                // The other vectors of a candidate's page are compared as well, so small lists find more.
                 assert!(
                     error >= -0.03,
                     "{metric} k {k}: asked {asked}, got {recall} at {}",
@@ -137,14 +137,14 @@ fn calibration_picks_an_effort_that_keeps_its_word() {
 }
 
 #[test]
-fn word_vectors_keep_their_word_too() {
+fn the_effort_for_a_recall_reaches_it_on_word_vectors() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/glove-words");
     let all = VectorFile::open(folder.join("vectors.f16bin")).unwrap();
     let rows = |range: std::ops::Range<usize>| {
         let bytes = all.rows(range).unwrap().to_vec();
         VectorFile::from_rows(all.element(), all.dim(), bytes).unwrap()
     };
-    // Rare words are queries to the frequent ones.
+    // The queries are rare words, and the data are frequent ones.
     let (data, queries) = (rows(0..10_000), rows(20_000..20_400));
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("words");
@@ -158,8 +158,8 @@ fn word_vectors_keep_their_word_too() {
         let found = search(&index, &queries, 10, Effort::Recall(asked));
         let recall = recall(&found, &truth);
         println!("asked {asked}, got {recall} with {:?}", found.totals);
-        // Rare words lie nearer to the middles of groups than the words that stood in for them, and scan more groups for
-        // lying between these.
+        // Rare words are nearer to the centroids than the held-out words of the calibration. They are between
+        // the groups, so that their searches scan more groups.
         assert!((-0.03..=0.09).contains(&(recall - f64::from(asked))), "asked {asked}, got {recall}");
         assert!(found.totals.reads > reads, "more recall takes more reads");
         reads = found.totals.reads;
@@ -167,7 +167,7 @@ fn word_vectors_keep_their_word_too() {
 }
 
 #[test]
-fn queries_unlike_those_of_the_calibration_are_told_so() {
+fn queries_unlike_those_of_the_calibration_get_a_note() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/glove-words");
     let all = VectorFile::open(folder.join("vectors.f16bin")).unwrap();
     let rows = |wanted: &dyn Fn(usize) -> bool| {
@@ -185,18 +185,18 @@ fn queries_unlike_those_of_the_calibration_are_told_so() {
         let options = BuildOptions { metric: Metric::Cosine, threads: 2, ..BuildOptions::of(family) };
         build(&data, &path, &options, &Silent).unwrap();
         let index = open(&path, TierChoice::File);
-        let told = |queries: &VectorFile, effort: Effort| {
+        let has_note = |queries: &VectorFile, effort: Effort| {
             let found = search(&index, queries, 10, effort);
             found.notes.iter().any(|note| note.contains("recall 0.9 is not promised"))
         };
-        assert!(!told(&words, Effort::Recall(0.9)), "{name}: words");
-        assert!(told(&directions, Effort::Recall(0.9)), "{name}: directions");
-        // Who names an effort was promised nothing.
-        assert!(!told(&directions, Effort::SearchList(20)), "{name}: an effort");
+        assert!(!has_note(&words, Effort::Recall(0.9)), "{name}: words");
+        assert!(has_note(&directions, Effort::Recall(0.9)), "{name}: directions");
+        // A search for an effort has no promised recall.
+        assert!(!has_note(&directions, Effort::SearchList(20)), "{name}: an effort");
         let lone = |queries: &VectorFile| {
             let alone = |row: usize| {
                 let bytes = queries.row(row).to_vec();
-                told(
+                has_note(
                     &VectorFile::from_rows(queries.element(), queries.dim(), bytes).unwrap(),
                     Effort::Recall(0.9),
                 )
@@ -213,7 +213,7 @@ fn queries_unlike_those_of_the_calibration_are_told_so() {
 }
 
 #[test]
-fn odd_sizes_return_all_there_is() {
+fn sets_of_odd_sizes_are_found_completely() {
     let dir = tempfile::tempdir().unwrap();
     let wide = |count, dim| vectors(Element::F32, count, dim, 3);
     for (number, (name, data)) in [
@@ -230,8 +230,8 @@ fn odd_sizes_return_all_there_is() {
             "duplicates",
             VectorFile::from_rows(Element::U8, 1, (0..600).map(|i| (i % 3) as u8).collect()).unwrap(),
         ),
-        // Longer than a page.
-        ("wide", wide(130, of_whole(1536, 1100))),
+        // Vectors longer than a page.
+        ("wide", wide(130, full_or_quick(1536, 1100))),
         ("widest", wide(3, 65_536)),
         ("zeros", VectorFile::from_rows(Element::F32, 4, vec![0; 16 * 100]).unwrap()),
     ]
@@ -239,11 +239,11 @@ fn odd_sizes_return_all_there_is() {
     .enumerate()
     {
         let metrics = [Metric::L2, Metric::InnerProduct].into_iter().enumerate();
-        for (_, metric) in metrics.filter(|(at, _)| taken(number + at, 2)) {
+        for (_, metric) in metrics.filter(|(at, _)| case_runs(number + at, 2)) {
             let path = dir.path().join(format!("{name}-{metric}"));
             build(&data, &path, &options(metric), &Silent).unwrap_or_else(|e| panic!("{name}: {e}"));
             let n = data.count();
-            let queries = data.rows(0..n.min(of_whole(usize::MAX, 60))).unwrap().to_vec();
+            let queries = data.rows(0..n.min(full_or_quick(usize::MAX, 60))).unwrap().to_vec();
             let queries = VectorFile::from_rows(data.element(), data.dim(), queries).unwrap();
             for tier in [TierChoice::File, TierChoice::Dram] {
                 let index = open(&path, tier);
@@ -265,14 +265,14 @@ fn odd_sizes_return_all_there_is() {
 }
 
 #[test]
-fn the_least_effort_and_the_most_both_answer() {
+fn the_least_and_the_most_effort_both_answer() {
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) = (vectors(Element::F32, 3000, 16, 1), vectors(Element::F32, 50, 16, 2));
     let path = dir.path().join("index");
     build(&data, &path, &options(Metric::L2), &Silent).unwrap();
     let index = open(&path, TierChoice::File);
     let truth = exact_neighbors(&data, &queries, Metric::L2, 10, None, &Silent).unwrap();
-    let with = |k, list, probes| {
+    let search_with = |k, list, probes| {
         let options = SearchOptions {
             k,
             effort: Effort::SearchList(list),
@@ -281,25 +281,25 @@ fn the_least_effort_and_the_most_both_answer() {
         };
         index.search(&queries, &options, Control::default())
     };
-    let least = with(1, 1, 1).unwrap();
-    // One group scanned, one page read.
+    let least = search_with(1, 1, 1).unwrap();
+    // Each query scans one group and reads one page.
     assert_eq!((least.totals.reads, least.totals.hops), (50, 50));
     assert!(least.per_query.iter().all(|one| one.code_distances <= 128), "{:?}", least.per_query[0]);
     assert!(recall(&least, &truth) > 0.3);
-    let most = with(10, 3000, 100_000).unwrap();
+    let most = search_with(10, 3000, 100_000).unwrap();
     assert_eq!(recall(&most, &truth), 1.0);
     assert!(most.per_query.iter().all(|one| one.code_distances == 3000 && one.full_distances == 3000));
-    // Groups that hold fewer than k vectors are joined by more.
-    assert_eq!(with(500, 500, 1).unwrap().ids.len(), 50 * 500);
-    assert!(matches!(with(1, 1, 0), Err(IndexError::Parameter(_))));
-    // All reads are one round, which knows no other order.
+    // If the groups have fewer than k vectors, the search scans more of them.
+    assert_eq!(search_with(500, 500, 1).unwrap().ids.len(), 50 * 500);
+    assert!(matches!(search_with(1, 1, 0), Err(IndexError::Parameter(_))));
+    // All reads are in one round, which has no pipelined mode.
     let pipelined = SearchOptions { mode: Some(SearchMode::Pipelined), ..SearchOptions::default() };
     let refused = index.search(&queries, &pipelined, Control::default());
     assert!(matches!(refused, Err(IndexError::Parameter(_))));
 }
 
 #[test]
-fn one_seed_gives_one_index_whatever_the_threads() {
+fn the_number_of_threads_does_not_change_the_index() {
     let dir = tempfile::tempdir().unwrap();
     let data = vectors(Element::F32, 3000, 24, 1);
     let files = |name: &str, threads, seed| {
@@ -317,11 +317,11 @@ fn one_seed_gives_one_index_whatever_the_threads() {
     for threads in [2, 3, 5] {
         assert!(files(&format!("{threads}"), threads, 7) == one, "{threads} threads");
     }
-    assert!(files("other", 2, 8).0 != one.0, "the seed is of no consequence");
+    assert!(files("other", 2, 8).0 != one.0, "the seed makes no difference");
 }
 
 #[test]
-fn sizes_of_groups_and_kinds_of_code_may_be_chosen() {
+fn group_sizes_and_code_kinds_can_be_chosen() {
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) = (vectors(Element::U8, 2000, 32, 1), vectors(Element::U8, 50, 32, 2));
     let truth = exact_neighbors(&data, &queries, Metric::L2, 10, None, &Silent).unwrap();
@@ -349,7 +349,7 @@ fn sizes_of_groups_and_kinds_of_code_may_be_chosen() {
 }
 
 #[test]
-fn numbers_of_any_size_are_searched() {
+fn values_of_any_magnitude_are_searched_or_refused() {
     let dir = tempfile::tempdir().unwrap();
     let base = vectors(Element::F32, 600, 8, 1);
     for scale in [1e-44_f32, 1e-30, 1e-6, 1e6, 1e10, 3e17, 1e30, 5e33] {
@@ -364,7 +364,7 @@ fn numbers_of_any_size_are_searched() {
             for metric in [Metric::L2, Metric::InnerProduct, Metric::Cosine] {
                 let path = dir.path().join(format!("{scale}-{shift}-{metric}"));
                 let built = build(&data, &path, &options(metric), &Silent);
-                // Squares of the others are beyond what an f32 holds, or zero.
+                // The squares of other values overflow or underflow in f32.
                 if metric != Metric::Cosine && !(1e-10..1e11).contains(&scale) {
                     assert!(matches!(built, Err(IndexError::Parameter(_))), "{scale} {metric}: {built:?}");
                     continue;

@@ -1,8 +1,9 @@
 //! A cluster index with less memory than its codes take.
 
+use crate::cases::{case_runs, quick_build};
 use crate::clustered::vectors;
-use crate::shared::{copy, folder};
-use crate::whole::{quickly, taken};
+use crate::files::copy;
+use crate::shared::folder;
 use bathyal_index::families::cluster::ClusterEntry;
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::{
@@ -19,17 +20,17 @@ use std::sync::OnceLock;
 
 const DIM: usize = 32;
 
-fn made(path: &Path, metric: Metric, data: &VectorFile) {
-    let options = BuildOptions { metric, threads: 2, ..quickly(ClusterOptions::default()) };
+fn build_index(path: &Path, metric: Metric, data: &VectorFile) {
+    let options = BuildOptions { metric, threads: 2, ..quick_build(ClusterOptions::default()) };
     build(data, path, &options, &Silent).unwrap();
 }
 
-/// The vectors, and their index under the squared distance, which the tests share.
+/// Returns the vectors that the tests share, and their index under the metric l2.
 fn shared() -> &'static (VectorFile, PathBuf) {
     static SHARED: OnceLock<(VectorFile, PathBuf)> = OnceLock::new();
     SHARED.get_or_init(|| {
         let (data, path) = (vectors(Element::F32, 40_000, DIM, 1), folder().join("cluster-memory"));
-        made(&path, Metric::L2, &data);
+        build_index(&path, Metric::L2, &data);
         (data, path)
     })
 }
@@ -38,15 +39,15 @@ fn open(path: &Path, memory_bytes: u64) -> Result<Index, IndexError> {
     Index::open(path, &OpenOptions { memory_bytes: Some(memory_bytes), ..OpenOptions::default() })
 }
 
-/// The least that the index is opened with.
-fn least(path: &Path) -> u64 {
+/// Returns the smallest budget that opens the index.
+fn smallest_budget(path: &Path) -> u64 {
     match open(path, 1) {
         Err(IndexError::Memory { needed, .. }) => needed,
         other => panic!("{:?}", other.err()),
     }
 }
 
-fn asked(index: &Index, queries: &VectorFile, effort: Effort) -> SearchResult {
+fn search(index: &Index, queries: &VectorFile, effort: Effort) -> SearchResult {
     let options = SearchOptions { k: 10, effort, threads: 1, ..SearchOptions::default() };
     index.search(queries, &options, Control::default()).unwrap()
 }
@@ -57,22 +58,22 @@ fn recall(found: &SearchResult, truth: &IdFile) -> f64 {
     hits as f64 / found.ids.len() as f64
 }
 
-/// Budgets from more than all codes take down to hardly any, and how each is divided.
+/// Returns falling budgets and their splits, from one for all codes to one for few.
 fn budgets(path: &Path) -> Vec<(u64, MemorySplit)> {
-    let (least, room) = (least(path), 1 << 20);
+    let (least, room) = (smallest_budget(path), 1 << 20);
     let codes = ClusterEntry::read(&Manifest::read(path).unwrap()).unwrap().codes.file.bytes;
     let budgets = (0..=24).rev().map(|step| least + room / 4 + (codes + room) * step / 24);
     budgets.map(|budget| (budget, *open(path, budget).unwrap().memory_split())).collect()
 }
 
 #[test]
-fn less_memory_is_shorter_codes_and_more_reads_at_the_same_recall() {
+fn less_memory_means_shorter_codes_and_more_reads_at_the_same_recall() {
     let dir = tempfile::tempdir().unwrap();
-    for (_, metric) in Metric::ALL.into_iter().enumerate().filter(|(number, _)| taken(*number, 2)) {
+    for (_, metric) in Metric::ALL.into_iter().enumerate().filter(|(number, _)| case_runs(*number, 2)) {
         let (data, of_l2) = shared();
         let path = if metric == Metric::L2 { of_l2.clone() } else { dir.path().join(metric.to_string()) };
         if metric != Metric::L2 {
-            made(&path, metric, data);
+            build_index(&path, metric, data);
         }
         let queries = vectors(Element::F32, 100, DIM, 2);
         let truth = exact_neighbors(data, &queries, metric, 10, None, &Silent).unwrap();
@@ -86,7 +87,7 @@ fn less_memory_is_shorter_codes_and_more_reads_at_the_same_recall() {
             assert!(split.fixed() + split.searches <= budget, "{what}");
             assert_eq!(split.codes + split.codes_on_tier + split.codes_left_out, all, "{what}");
             let index = open(&path, budget).unwrap();
-            let found = asked(&index, &queries, Effort::Recall(0.9));
+            let found = search(&index, &queries, Effort::Recall(0.9));
             assert!(!found.notes.iter().any(|note| note.contains("shorter codes")), "{:?}", found.notes);
             let (recall, reads) = (recall(&found, &truth), found.totals.reads);
             assert!(recall >= 0.87, "{what}: recall {recall}");
@@ -104,7 +105,7 @@ fn less_memory_is_shorter_codes_and_more_reads_at_the_same_recall() {
 }
 
 #[test]
-fn groups_whose_codes_are_read_are_compared_by_all_of_them() {
+fn groups_whose_codes_are_on_the_tier_are_compared_by_whole_codes() {
     let (data, path) = shared();
     let queries = vectors(Element::F32, 60, DIM, 3);
     let truth = exact_neighbors(data, &queries, Metric::L2, 10, None, &Silent).unwrap();
@@ -113,7 +114,7 @@ fn groups_whose_codes_are_read_are_compared_by_all_of_them() {
     let mut before: Option<(f64, u64)> = None;
     let mut spilled = 0;
     for (budget, split) in budgets.iter().filter(|(_, split)| split.codes_left_out == shortest) {
-        let found = asked(&open(path, *budget).unwrap(), &queries, Effort::SearchList(20));
+        let found = search(&open(path, *budget).unwrap(), &queries, Effort::SearchList(20));
         assert!(found.notes.iter().any(|note| note.contains("shorter codes")), "{:?}", found.notes);
         let (recall, reads) = (recall(&found, &truth), found.totals.reads);
         if let Some((worse, fewer)) = before {
@@ -131,7 +132,7 @@ fn groups_whose_codes_are_read_are_compared_by_all_of_them() {
 }
 
 #[test]
-fn a_damaged_group_is_named_whatever_codes_are_made_of_it() {
+fn a_damaged_group_is_named_if_codes_are_shortened() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
     copy(&shared().1, &path);
@@ -146,7 +147,7 @@ fn a_damaged_group_is_named_whatever_codes_are_made_of_it() {
 }
 
 #[test]
-fn lengths_that_no_build_measures_are_refused() {
+fn invalid_lengths_of_shorter_codes_are_refused() {
     let (_, path) = shared();
     let manifest = Manifest::read(path).unwrap();
     let entry = ClusterEntry::read(&manifest).unwrap();
@@ -157,9 +158,9 @@ fn lengths_that_no_build_measures_are_refused() {
         for (shorter, length) in entry.shorter.iter_mut().zip(&lengths) {
             (shorter.code_bytes, shorter.curves) = (*length, curves.clone());
         }
-        let mut told = manifest.clone();
-        told.set_structure(&entry, entry.files()).unwrap();
-        let message = ClusterEntry::read(&told).unwrap_err();
+        let mut changed = manifest.clone();
+        changed.set_structure(&entry, entry.files()).unwrap();
+        let message = ClusterEntry::read(&changed).unwrap_err();
         assert!(message.contains("shorter codes"), "{lengths:?}: {message}");
     }
     assert!(verify(path, &Silent).unwrap().sound);

@@ -1,4 +1,5 @@
-//! Queries of a cluster index scan as many groups as they need, and all of them on average as many as was measured.
+//! The number of groups that queries of a cluster index scan. It varies between queries, and its mean is the
+//! number of the calibration.
 
 use crate::clustered::vectors;
 use bathyal_index::families::cluster::ClusterEntry;
@@ -16,7 +17,7 @@ use std::path::Path;
 
 const GROUP: u32 = 16;
 
-fn built(path: &Path, data: &VectorFile, metric: Metric) -> Index {
+fn build_index(path: &Path, data: &VectorFile, metric: Metric) -> Index {
     let family = ClusterOptions { group_vectors: GROUP, ..ClusterOptions::default() };
     build(data, path, &BuildOptions { metric, threads: 2, ..BuildOptions::of(family) }, &Silent).unwrap();
     open(path)
@@ -31,22 +32,33 @@ fn search(index: &Index, queries: &VectorFile, probes: Option<u32>) -> SearchRes
     index.search(queries, &options, Control::default()).unwrap()
 }
 
-/// The codes that queries scored: the fewest, on average, and the most.
-fn codes(found: &SearchResult) -> (u32, f64, u32) {
-    let codes = found.per_query.iter().map(|one| one.code_distances);
-    let (fewest, most) = (codes.clone().min().unwrap(), codes.clone().max().unwrap());
-    (fewest, codes.map(f64::from).sum::<f64>() / found.per_query.len() as f64, most)
+/// Numbers of codes that queries scored.
+struct ScoredCodes {
+    fewest: u32,
+    average: f64,
+    most: u32,
+}
+
+impl ScoredCodes {
+    fn of(found: &SearchResult) -> ScoredCodes {
+        let codes = found.per_query.iter().map(|one| one.code_distances);
+        ScoredCodes {
+            fewest: codes.clone().min().unwrap(),
+            average: codes.clone().map(f64::from).sum::<f64>() / found.per_query.len() as f64,
+            most: codes.max().unwrap(),
+        }
+    }
 }
 
 #[test]
-fn a_recall_is_reached_by_more_groups_for_some_queries_than_for_others() {
+fn the_number_of_scanned_groups_for_a_recall_varies_between_queries() {
     let dir = tempfile::tempdir().unwrap();
     for (element, metric) in
         [(Element::F32, Metric::L2), (Element::U8, Metric::L2), (Element::F32, Metric::Cosine)]
     {
         let (data, queries) = (vectors(element, 6000, 32, 1), vectors(element, 200, 32, 2));
         let path = dir.path().join(format!("{element}-{metric}"));
-        let index = built(&path, &data, metric);
+        let index = build_index(&path, &data, metric);
         let entry = ClusterEntry::read(index.manifest()).unwrap();
         assert!(
             entry.prunes.is_sorted_by(|a, b| a.probes < b.probes && a.prune < b.prune),
@@ -54,7 +66,7 @@ fn a_recall_is_reached_by_more_groups_for_some_queries_than_for_others() {
             entry.prunes
         );
         let found = search(&index, &queries, None);
-        let told = index
+        let explained = index
             .explain(
                 &queries,
                 0,
@@ -62,11 +74,11 @@ fn a_recall_is_reached_by_more_groups_for_some_queries_than_for_others() {
                 Control::default(),
             )
             .unwrap();
-        let probes = told.probes.unwrap();
-        let (fewest, average, most) = codes(&found);
+        let probes = explained.probes.unwrap();
+        let ScoredCodes { fewest, average, most } = ScoredCodes::of(&found);
         let what =
             format!("{element} {metric}: {fewest}, {average}, {most} codes at {probes} of {}", entry.groups);
-        assert!(told.prune > 0.0 && probes < entry.groups as usize / 2, "{what}");
+        assert!(explained.prune > 0.0 && probes < entry.groups as usize / 2, "{what}");
         let scanned = |groups: usize| groups as f64 * 6000.0 / f64::from(entry.groups);
         assert!((average / scanned(probes) - 1.0).abs() < 0.2, "{what}");
         assert!(f64::from(most) > 1.1 * average && f64::from(most) < 1.1 * scanned(2 * probes), "{what}");
@@ -76,8 +88,8 @@ fn a_recall_is_reached_by_more_groups_for_some_queries_than_for_others() {
         let hits: usize =
             rows.map(|(q, row)| truth.ids(q).iter().filter(|id| row.contains(id)).count()).sum();
         assert!(hits as f64 / 2000.0 > 0.88, "{what}: {hits} of 2000");
-        // A number of groups that is named is that of every query, but for groups that are not full.
-        let (fewest, _, most) = codes(&search(&index, &queries, Some(20)));
+        // A given number of groups is the same for every query. Some groups are not full.
+        let ScoredCodes { fewest, most, .. } = ScoredCodes::of(&search(&index, &queries, Some(20)));
         assert!(f64::from(most - fewest) < 0.2 * f64::from(most), "{fewest} to {most}");
         let lines = inspect(&path, &Silent).unwrap().description.calibration;
         assert!(lines.last().unwrap().contains("a third to twice"), "{lines:?}");
@@ -85,20 +97,20 @@ fn a_recall_is_reached_by_more_groups_for_some_queries_than_for_others() {
 }
 
 #[test]
-fn nothing_tells_far_groups_under_the_inner_product() {
+fn groups_are_not_pruned_under_the_inner_product() {
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) = (vectors(Element::F32, 3000, 16, 1), vectors(Element::F32, 50, 16, 2));
-    let index = built(&dir.path().join("index"), &data, Metric::InnerProduct);
+    let index = build_index(&dir.path().join("index"), &data, Metric::InnerProduct);
     assert_eq!(ClusterEntry::read(index.manifest()).unwrap().prunes, []);
     assert_eq!(index.explain(&queries, 0, &SearchOptions::default(), Control::default()).unwrap().prune, 0.0);
 }
 
 #[test]
-fn an_index_from_before_scans_as_many_groups_for_every_query() {
+fn an_index_of_an_earlier_version_scans_the_same_number_of_groups_for_every_query() {
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) = (vectors(Element::F32, 3000, 16, 1), vectors(Element::F32, 50, 16, 2));
     let path = dir.path().join("index");
-    let mut manifest = built(&path, &data, Metric::L2).manifest().clone();
+    let mut manifest = build_index(&path, &data, Metric::L2).manifest().clone();
     let mut entry = ClusterEntry::read(&manifest).unwrap();
     entry.prunes.clear();
     manifest.set_structure(&entry, entry.files()).unwrap();
@@ -106,7 +118,7 @@ fn an_index_from_before_scans_as_many_groups_for_every_query() {
     assert!(!String::from_utf8_lossy(&bytes).contains("prune"));
     std::fs::write(path.join(MANIFEST_NAME), bytes).unwrap();
     let index = open(&path);
-    let (fewest, average, most) = codes(&search(&index, &queries, None));
+    let ScoredCodes { fewest, average, most } = ScoredCodes::of(&search(&index, &queries, None));
     assert!(f64::from(most - fewest) < 0.2 * average, "{fewest} to {most}");
     assert_eq!(index.explain(&queries, 0, &SearchOptions::default(), Control::default()).unwrap().prune, 0.0);
     let lines = inspect(&path, &Silent).unwrap().description.calibration;

@@ -1,8 +1,7 @@
-//! A cluster index on any tier: the same ids, distances and counters wherever the bytes lie, no answer from
-//! bytes that did not arrive, and counters that change only on purpose.
+//! A cluster index on several tiers: the same ids, distances and counters, also compared with golden files.
 
+use crate::cases::quick_build;
 use crate::clustered::vectors;
-use crate::whole::quickly;
 use bathyal_index::families::cluster::ClusterEntry;
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::{
@@ -18,11 +17,11 @@ use bathyal_vectors::progress::Silent;
 use std::path::Path;
 use std::sync::Arc;
 
-fn built(dir: &Path) -> (VectorFile, Index) {
+fn build_index(dir: &Path) -> (VectorFile, Index) {
     let data = vectors(Element::U8, 3000, 32, 1);
     let path = dir.join("index");
     let family = ClusterOptions { code_bytes: Some(16), ..ClusterOptions::default() };
-    let options = BuildOptions { threads: 1, ..quickly(family) };
+    let options = BuildOptions { threads: 1, ..quick_build(family) };
     build(&data, &path, &options, &Silent).unwrap();
     (vectors(Element::U8, 50, 32, 2), Index::open(&path, &OpenOptions::default()).unwrap())
 }
@@ -45,20 +44,20 @@ fn search(index: &Index, queries: &VectorFile) -> Result<SearchResult, IndexErro
     index.search(queries, &options, Control::default())
 }
 
-/// Pages that lie back to back: of one vector of 4,096 bytes, of several of 640, and the last ones of the file.
+/// Pages of one vector of 4,096 bytes, and of several of 640. They are not aligned to sectors.
 #[test]
-fn pages_of_any_length_are_read_whatever_a_device_aligns_reads_to() {
+fn pages_of_any_length_are_read_at_every_alignment() {
     let dir = tempfile::tempdir().unwrap();
     for (dim, page_bytes) in [(1024, 4104), (160, 3868)] {
         let path = dir.path().join(dim.to_string());
         let family = ClusterOptions { code_bytes: Some(16), ..ClusterOptions::default() };
-        let options = BuildOptions { threads: 2, ..quickly(family) };
+        let options = BuildOptions { threads: 2, ..quick_build(family) };
         build(&vectors(Element::F32, 700, dim, 1), &path, &options, &Silent).unwrap();
         assert!(verify(&path, &Silent).unwrap().sound);
         let manifest = Manifest::read(&path).unwrap();
         let entry = ClusterEntry::read(&manifest).unwrap();
         assert_eq!(entry.page_bytes, page_bytes);
-        // Groups that are not full count, since they are few; what trained the codes does not.
+        // The bound includes groups that are not full, and leaves out the sample that trained the codes.
         let full = 1.05 * f64::from(entry.groups * 96) / 700.0;
         let file_bytes = manifest.paged_file().bytes as f64;
         assert!(file_bytes <= full * manifest.data_bytes as f64, "{dim}: {file_bytes}");
@@ -69,12 +68,12 @@ fn pages_of_any_length_are_read_whatever_a_device_aligns_reads_to() {
             let (sim, handle) = simulated(&index, SimOptions { alignment, ..SimOptions::default() });
             let found = search(&sim, &queries).unwrap();
             for (found, expected) in found.per_query.iter().zip(&expected.per_query) {
-                // What a device aligns reads to is all that may differ.
+                // Alignment changes only the bytes.
                 assert_eq!(QueryStats { bytes: expected.bytes, ..*found }, *expected, "{dim}, {alignment}");
                 let page = u64::from(page_bytes);
-                let each = page..=page + 2 * (u64::from(alignment) - 1);
+                let read_bytes = page..=page + 2 * (u64::from(alignment) - 1);
                 assert!(
-                    each.contains(&(found.bytes / u64::from(found.reads))),
+                    read_bytes.contains(&(found.bytes / u64::from(found.reads))),
                     "{dim}, {alignment}: {found:?}"
                 );
             }
@@ -99,13 +98,13 @@ fn pages_of_any_length_are_read_whatever_a_device_aligns_reads_to() {
     }
 }
 
-/// More groups are scanned than a budget plans for, with half of the codes on the tier.
+/// A query scans more groups than the budget plans for, and a part of the codes is on the tier.
 #[test]
-fn codes_that_fit_leave_room_for_a_query_of_more_effort() {
+fn a_budget_leaves_memory_for_a_query_of_more_effort() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
     let family = ClusterOptions { group_vectors: 16, code_bytes: Some(16), ..ClusterOptions::default() };
-    let options = BuildOptions { threads: 2, ..quickly(family) };
+    let options = BuildOptions { threads: 2, ..quick_build(family) };
     build(&vectors(Element::U8, 60_000, 16, 1), &path, &options, &Silent).unwrap();
     let queries = vectors(Element::U8, 20, 16, 2);
     let open = |memory_bytes| Index::open(&path, &OpenOptions { memory_bytes, ..OpenOptions::default() });
@@ -128,9 +127,9 @@ fn codes_that_fit_leave_room_for_a_query_of_more_effort() {
 }
 
 #[test]
-fn in_memory_answers_and_counters_are_the_same_wherever_vectors_are_read_alone() {
+fn answers_and_counters_are_the_same_on_all_tiers_that_read_single_vectors() {
     let dir = tempfile::tempdir().unwrap();
-    let (queries, index) = built(dir.path());
+    let (queries, index) = build_index(dir.path());
     let paged = search(&index, &queries).unwrap();
     let delayed = |profile: DelayProfile| {
         let wrap: bathyal_index::open::WrapTier =
@@ -153,7 +152,7 @@ fn in_memory_answers_and_counters_are_the_same_wherever_vectors_are_read_alone()
         assert_eq!(found.distances, expected.distances, "{name}");
         assert_eq!(found.per_query, expected.per_query, "{name}");
     }
-    // A device that moves whole pages is asked for whole pages.
+    // Searches of a device that transfers whole pages read whole pages.
     let found = search(&open(delayed(DelayProfile::ssd())), &queries).unwrap();
     assert_eq!((found.ids, found.per_query), (paged.ids, paged.per_query));
 }
@@ -164,7 +163,7 @@ fn counters_change_only_on_purpose() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let (queries, index) = built(dir.path());
+    let (queries, index) = build_index(dir.path());
     let totals = search(&index, &queries).unwrap().totals;
     let found = serde_json::to_value(totals).unwrap();
     crate::golden::compare("cluster.json", found);

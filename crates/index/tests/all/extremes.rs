@@ -1,8 +1,8 @@
-//! Values so large or so small that f32 does not hold their squares: answered like any other where only directions count,
-//! and refused with the row where they are not, in data and in queries, by every family.
+//! Values whose squares overflow or underflow in f32. Under cosine they are searched like others. Under other
+//! metrics every family refuses them in data and in queries, and names the row.
 
+use crate::cases::{CaseSelection, quick_build};
 use crate::clustered::vectors;
-use crate::whole::{quickly, taken};
 use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::{
@@ -19,18 +19,18 @@ use std::path::Path;
 const DIM: usize = 16;
 
 fn kinds() -> Vec<(&'static str, BuildOptions)> {
-    let of = |family: FamilyOptions| BuildOptions { threads: 1, ..quickly(family) };
+    let options = |family: FamilyOptions| BuildOptions { threads: 1, ..quick_build(family) };
     let graph = |layout| {
         let (max_degree, search_list) = (16, 40);
-        of(GraphOptions { layout, max_degree, search_list, ..GraphOptions::default() }.into())
+        options(GraphOptions { layout, max_degree, search_list, ..GraphOptions::default() }.into())
     };
     let lists = |layout, code_kind| {
         let replicas = Some(4);
-        of(SpannOptions { layout, code_kind, replicas, ..SpannOptions::default() }.into())
+        options(SpannOptions { layout, code_kind, replicas, ..SpannOptions::default() }.into())
     };
     let groups = ClusterOptions { group_vectors: 20, ..ClusterOptions::default() };
     vec![
-        ("cluster", of(groups.into())),
+        ("cluster", options(groups.into())),
         ("padded", graph(GraphLayoutChoice::Padded)),
         ("page_local", graph(GraphLayoutChoice::PageLocal)),
         ("csr", graph(GraphLayoutChoice::Csr)),
@@ -38,21 +38,21 @@ fn kinds() -> Vec<(&'static str, BuildOptions)> {
         ("codes", lists(PostingLayout::Coupled, Some(CodeKind::Axes))),
         ("decoupled", lists(PostingLayout::Decoupled, None)),
         ("grouped", lists(PostingLayout::Grouped, None)),
-        ("flat", of(FlatOptions::default().into())),
-        ("lsh", of(LshOptions::default().into())),
-        ("flat_codes", of(FlatOptions { code_bytes: Some(16), ..FlatOptions::default() }.into())),
+        ("flat", options(FlatOptions::default().into())),
+        ("lsh", options(LshOptions::default().into())),
+        ("flat_codes", options(FlatOptions { code_bytes: Some(16), ..FlatOptions::default() }.into())),
     ]
 }
 
-/// The same vectors, each value multiplied.
+/// Returns the vectors with each value multiplied by `factor`.
 fn scaled(vectors: &VectorFile, factor: f32) -> VectorFile {
     let values = (0..vectors.count()).flat_map(|row| vectors.row(row).as_chunks::<4>().0);
     let values = values.flat_map(|b| (f32::from_le_bytes(*b) * factor).to_le_bytes());
     VectorFile::from_rows(Element::F32, vectors.dim(), values.collect()).unwrap()
 }
 
-/// The same vectors but for one value.
-fn with(vectors: &VectorFile, row: usize, value: f32) -> VectorFile {
+/// Returns the vectors with one value of a row replaced.
+fn with_value(vectors: &VectorFile, row: usize, value: f32) -> VectorFile {
     let mut bytes = vectors.rows(0..vectors.count()).unwrap().to_vec();
     bytes[row * DIM * 4 + 8..][..4].copy_from_slice(&value.to_le_bytes());
     VectorFile::from_rows(Element::F32, DIM, bytes).unwrap()
@@ -68,7 +68,7 @@ fn answers(path: &Path, queries: &VectorFile) -> Result<Vec<u32>, IndexError> {
     Ok(ids)
 }
 
-/// Built and searched with all values multiplied by a power of two, which rounds nothing.
+/// Builds and searches with all values multiplied by a power of two, which needs no rounding.
 fn answers_at(options: &BuildOptions, data: &VectorFile, queries: &VectorFile, power: i32) -> Vec<u32> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
@@ -78,14 +78,14 @@ fn answers_at(options: &BuildOptions, data: &VectorFile, queries: &VectorFile, p
 }
 
 #[test]
-fn scale_changes_no_answer() {
+fn scaling_by_a_power_of_two_changes_no_answer() {
     let (data, queries) = (vectors(Element::F32, 300, DIM, 1), vectors(Element::F32, 20, DIM, 2));
-    let mut number = 0..;
+    let mut cases = CaseSelection::one_in(2);
     for metric in [Metric::L2, Metric::InnerProduct, Metric::Cosine] {
-        // Values are up to 58, so these are the outermost that are taken; cosine takes any.
+        // Values are up to 58, so these are the extreme powers that are accepted. Cosine accepts all.
         let powers = if metric == Metric::Cosine { [-100, 100] } else { [-45, 43] };
         for (name, options) in kinds() {
-            if !number.next().is_some_and(|number| taken(number, 2)) {
+            if !cases.next_runs() {
                 continue;
             }
             let options = BuildOptions { metric, ..options };
@@ -98,7 +98,8 @@ fn scale_changes_no_answer() {
     }
 }
 
-fn refused<T>(outcome: Result<T, IndexError>, what: &str, row: usize) {
+/// Checks that an outcome is an error that names a row.
+fn check_refused<T>(outcome: Result<T, IndexError>, what: &str, row: usize) {
     match outcome.map(|_| ()) {
         Err(IndexError::Parameter(message)) => {
             assert!(message.contains(&format!("row {row} ")), "{what}: {message}");
@@ -116,22 +117,22 @@ fn values_whose_squares_do_not_fit_are_refused_with_their_row() {
             let what = format!("{name} {metric}");
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("index");
-            for (bad, row) in [(with(&data, 77, 1e19), 77), (with(&data, 299, -2e30), 299)] {
-                refused(build(&bad, &path, &options, &Silent), &what, row);
+            for (bad, row) in [(with_value(&data, 77, 1e19), 77), (with_value(&data, 299, -2e30), 299)] {
+                check_refused(build(&bad, &path, &options, &Silent), &what, row);
             }
-            let tiny = with(&scaled(&data, 1e-32), 123, 1e-30);
-            refused(build(&tiny, &path, &options, &Silent), &what, 123);
-            let given = BuildOptions { calibration: Some(with(&queries, 3, 1e19)), ..options.clone() };
-            refused(build(&data, &path, &given, &Silent), &what, 3);
+            let tiny = with_value(&scaled(&data, 1e-32), 123, 1e-30);
+            check_refused(build(&tiny, &path, &options, &Silent), &what, 123);
+            let given = BuildOptions { calibration: Some(with_value(&queries, 3, 1e19)), ..options.clone() };
+            check_refused(build(&data, &path, &given, &Silent), &what, 3);
             assert!(!path.exists());
 
             build(&data, &path, &options, &Silent).unwrap();
-            refused(answers(&path, &with(&queries, 2, 1e19)), &what, 2);
+            check_refused(answers(&path, &with_value(&queries, 2, 1e19)), &what, 2);
             let tiny = scaled(&queries, 1e-30);
             if metric == Metric::InnerProduct {
-                refused(answers(&path, &tiny), &what, 0);
+                check_refused(answers(&path, &tiny), &what, 0);
             } else {
-                // Nothing is nearer to such a query than what is nearest to zero.
+                // The nearest vectors of such a query are those that are nearest to zero.
                 assert_eq!(answers(&path, &tiny).unwrap(), answers(&path, &scaled(&queries, 0.0)).unwrap());
             }
         }

@@ -1,7 +1,8 @@
-//! What an open index does besides the nearest k: ranges, several indexes, blocks, warm-up, explanations, counters.
+//! Functions of an open index besides the search for k neighbours: ranges, several indexes, blocks, warm-up,
+//! explanations, counters.
 
+use crate::cases::{CaseSelection, full_or_quick, quick_build};
 use crate::clustered::vectors;
-use crate::whole::{of_whole, quickly, taken};
 use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::{
@@ -36,30 +37,30 @@ impl Family {
             Family::Graph => {
                 GraphOptions { max_degree: 24, search_list: 50, ..GraphOptions::default() }.into()
             }
-            // So that grouped lists have addresses to follow, and doubles.
+            // Replicas, so that grouped lists have addresses and queries meet vectors twice.
             Family::Spann => SpannOptions { replicas: Some(8), ..SpannOptions::default() }.into(),
         }
     }
 }
 
-fn built(path: &Path, data: &VectorFile, family: Family, metric: Metric) -> Index {
-    let options = BuildOptions { metric, threads: 2, ..quickly(family.options()) };
+fn build_index(path: &Path, data: &VectorFile, family: Family, metric: Metric) -> Index {
+    let options = BuildOptions { metric, threads: 2, ..quick_build(family.options()) };
     build(data, path, &options, &Silent).unwrap();
     Index::open(path, &OpenOptions::default()).unwrap()
 }
 
 #[test]
-fn a_range_is_what_brute_force_finds() {
+fn range_searches_find_the_same_as_exact_search() {
     let dir = tempfile::tempdir().unwrap();
-    let mut number = 0..;
+    let mut cases = CaseSelection::one_in(2);
     for (metric, element) in
         [(Metric::L2, Element::F32), (Metric::InnerProduct, Element::F16), (Metric::Cosine, Element::U8)]
     {
         let (data, queries) = (vectors(element, 3000, 24, 1), vectors(element, 40, 24, 2));
         let truth = exact_neighbors(&data, &queries, metric, 3000, None, &Silent).unwrap();
-        for family in FAMILIES.into_iter().filter(|_| number.next().is_some_and(|number| taken(number, 2))) {
-            let index = built(&dir.path().join(format!("{family:?}-{metric}")), &data, family, metric);
-            // From a handful of answers to more than a cluster holds.
+        for family in FAMILIES.into_iter().filter(|_| cases.next_runs()) {
+            let index = build_index(&dir.path().join(format!("{family:?}-{metric}")), &data, family, metric);
+            // From a few answers to more than a cluster of the data has.
             for rank in [3, 40, 400] {
                 let radius = truth.distances(0).unwrap()[rank];
                 let options = RangeOptions { recall: 0.95, ..RangeOptions::default() };
@@ -95,36 +96,36 @@ fn a_range_is_what_brute_force_finds() {
 }
 
 #[test]
-fn a_range_of_everything_holds_everything() {
+fn an_infinite_radius_finds_all_vectors() {
     let dir = tempfile::tempdir().unwrap();
     let data = vectors(Element::U8, 300, 8, 1);
     for family in FAMILIES {
-        let index = built(&dir.path().join(format!("{family:?}")), &data, family, Metric::L2);
-        let every =
+        let index = build_index(&dir.path().join(format!("{family:?}")), &data, family, Metric::L2);
+        let range_search =
             |radius, options: &RangeOptions| index.range_search(&data, radius, options, Control::default());
-        let found = every(f32::INFINITY, &RangeOptions::default()).unwrap();
+        let found = range_search(f32::INFINITY, &RangeOptions::default()).unwrap();
         assert_eq!(found.ids.len(), 300 * 300, "{family:?}");
-        let itself = every(0.0, &RangeOptions::default()).unwrap();
+        let itself = range_search(0.0, &RangeOptions::default()).unwrap();
         assert!((0..300).all(|q| itself.ids[itself.offsets[q]..itself.offsets[q + 1]].contains(&(q as u32))));
         for radius in [f32::NAN, -1.0, -f32::MIN_POSITIVE, f32::NEG_INFINITY] {
-            assert!(matches!(every(radius, &RangeOptions::default()), Err(IndexError::Parameter(_))));
+            assert!(matches!(range_search(radius, &RangeOptions::default()), Err(IndexError::Parameter(_))));
         }
         let none = RangeOptions { limit: Some(0), ..RangeOptions::default() };
-        assert!(matches!(every(1.0, &none), Err(IndexError::Parameter(_))));
-        let lost = RangeOptions { recall: 2.0, ..RangeOptions::default() };
-        assert!(matches!(every(1.0, &lost), Err(IndexError::Parameter(_))));
+        assert!(matches!(range_search(1.0, &none), Err(IndexError::Parameter(_))));
+        let impossible = RangeOptions { recall: 2.0, ..RangeOptions::default() };
+        assert!(matches!(range_search(1.0, &impossible), Err(IndexError::Parameter(_))));
     }
 }
 
 #[test]
-fn a_range_stays_within_its_budget_and_says_so() {
+fn a_range_search_stays_within_its_budget_and_adds_a_note() {
     let dir = tempfile::tempdir().unwrap();
-    let count = of_whole(20_000, 8000);
+    let count = full_or_quick(20_000, 8000);
     let data = vectors(Element::U8, count, 8, 1);
     let query = VectorFile::from_rows(Element::U8, 8, data.row(5).to_vec()).unwrap();
     for family in FAMILIES {
-        let index = built(&dir.path().join(format!("{family:?}")), &data, family, Metric::L2);
-        // Room for a usual search, not for a list of all vectors.
+        let index = build_index(&dir.path().join(format!("{family:?}")), &data, family, Metric::L2);
+        // A budget for a usual search, and not for a list of all vectors.
         let open = |bytes| {
             Index::open(index.path(), &OpenOptions { memory_bytes: Some(bytes), ..OpenOptions::default() })
         };
@@ -141,15 +142,15 @@ fn a_range_stays_within_its_budget_and_says_so() {
 }
 
 #[test]
-fn several_indexes_answer_as_one() {
+fn several_indexes_answer_like_one() {
     let dir = tempfile::tempdir().unwrap();
     let (all, queries) = (vectors(Element::U8, 2000, 16, 1), vectors(Element::U8, 30, 16, 2));
     let part = |rows: std::ops::Range<usize>| {
         VectorFile::from_rows(Element::U8, 16, all.rows(rows).unwrap().to_vec()).unwrap()
     };
-    let one = built(&dir.path().join("one"), &part(0..700), Family::Cluster, Metric::L2);
-    let two = built(&dir.path().join("two"), &part(700..705), Family::Graph, Metric::L2);
-    let three = built(&dir.path().join("three"), &part(705..2000), Family::Graph, Metric::L2);
+    let one = build_index(&dir.path().join("one"), &part(0..700), Family::Cluster, Metric::L2);
+    let two = build_index(&dir.path().join("two"), &part(700..705), Family::Graph, Metric::L2);
+    let three = build_index(&dir.path().join("three"), &part(705..2000), Family::Graph, Metric::L2);
     let truth = exact_neighbors(&all, &queries, Metric::L2, 10, None, &Silent).unwrap();
     let options = SearchOptions { effort: Effort::SearchList(300), ..SearchOptions::default() };
     let found = search_many(&[&one, &two, &three], &queries, &options, Control::default()).unwrap();
@@ -167,8 +168,9 @@ fn several_indexes_answer_as_one() {
     assert_eq!((found.k, found.places.len()), (705, 30 * 705));
     assert!(found.notes[0].contains("only 705"), "{:?}", found.notes);
 
-    let other = built(&dir.path().join("ip"), &part(0..100), Family::Cluster, Metric::InnerProduct);
-    let wide = built(&dir.path().join("wide"), &vectors(Element::U8, 50, 17, 1), Family::Graph, Metric::L2);
+    let other = build_index(&dir.path().join("ip"), &part(0..100), Family::Cluster, Metric::InnerProduct);
+    let wide =
+        build_index(&dir.path().join("wide"), &vectors(Element::U8, 50, 17, 1), Family::Graph, Metric::L2);
     for (lot, word) in [(&[&one, &other][..], "metric"), (&[&one, &wide], "dim"), (&[], "at least one")] {
         let refused = search_many(lot, &queries, &options, Control::default()).unwrap_err().to_string();
         assert!(refused.contains(word), "{refused}");
@@ -176,25 +178,25 @@ fn several_indexes_answer_as_one() {
 }
 
 #[test]
-fn blocks_answer_as_the_whole_and_are_written_as_they_come() {
+fn blocks_of_queries_get_the_same_answers_and_are_written_one_by_one() {
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) = (vectors(Element::F32, 1500, 16, 1), vectors(Element::F32, 103, 16, 2));
     for family in FAMILIES {
-        let index = built(&dir.path().join(format!("{family:?}")), &data, family, Metric::L2);
+        let index = build_index(&dir.path().join(format!("{family:?}")), &data, family, Metric::L2);
         let options = SearchOptions::default();
         let whole = index.search(&queries, &options, Control::default()).unwrap();
         for name in ["found.ibin", "found.ivecs"] {
             let path = dir.path().join(name);
             let mut writer = IdWriter::create(&path, 10).unwrap();
             let mut seen = Vec::new();
-            let each = |rows: std::ops::Range<usize>, found: bathyal_index::SearchResult| {
+            let write = |rows: std::ops::Range<usize>, found: bathyal_index::SearchResult| {
                 seen.push(rows);
                 writer.push(&found.ids, &found.distances).map_err(IndexError::from)
             };
             let block = NonZeroUsize::new(25).unwrap();
-            index.search_blocks(&queries, block, &options, Control::default(), each).unwrap();
+            index.search_blocks(&queries, block, &options, Control::default(), write).unwrap();
             assert_eq!(seen, [0..25, 25..50, 50..75, 75..100, 100..103]);
-            assert!(!path.exists(), "nothing is there before it is finished");
+            assert!(!path.exists(), "the file appears when it is finished");
             writer.finish().unwrap();
             let read = IdFile::open(&path).unwrap();
             assert_eq!(read.all_ids(), whole.ids);
@@ -209,7 +211,7 @@ fn blocks_answer_as_the_whole_and_are_written_as_they_come() {
     assert!(IdWriter::create(dir.path().join("x.fbin"), 3).is_err());
     let mut writer = IdWriter::create(dir.path().join("x.ibin"), 3).unwrap();
     assert!(writer.push(&[1, 2], &[0.0, 0.0]).is_err());
-    assert!(writer.finish().is_err(), "no query");
+    assert!(writer.finish().is_err(), "it has no query");
     assert!(!dir.path().join("x.ibin").exists());
 }
 
@@ -219,29 +221,33 @@ fn explanations_agree_with_searches() {
     let (data, queries) = (vectors(Element::U8, 2000, 32, 1), vectors(Element::U8, 5, 32, 2));
     for family in FAMILIES {
         let path = dir.path().join(format!("{family:?}"));
-        built(&path, &data, family, Metric::L2);
+        build_index(&path, &data, family, Metric::L2);
         for tier in [TierChoice::File, TierChoice::Dram] {
             let index = Index::open(&path, &OpenOptions { tier, ..OpenOptions::default() }).unwrap();
             let options = SearchOptions::default();
             let found = index.search(&queries, &options, Control::default()).unwrap();
-            let told = index.explain(&queries, 3, &options, Control::default()).unwrap();
+            let explained = index.explain(&queries, 3, &options, Control::default()).unwrap();
             let cost = found.per_query[3];
-            assert_eq!((told.hops, told.reads, told.bytes), (cost.hops, cost.reads, cost.bytes));
-            assert_eq!(told.code_distances, cost.code_distances);
-            assert_eq!(told.full_distances, cost.full_distances);
-            assert_eq!(told.ids, found.ids[30..40]);
-            assert_eq!(told.distances, found.distances[30..40]);
-            assert_eq!(told.groups_scanned.is_some(), matches!(family, Family::Cluster | Family::Spann));
-            let phases: u64 = told.phases.iter().map(|phase| phase.ns).sum();
-            assert!(phases > 0 && phases <= told.total_ns, "{told:?}");
-            let memory: u64 = told.memory.iter().map(|part| part.bytes).sum();
-            // A query of a cluster index may rank twice as many groups as its effort says, and holds them as it does candidates.
+            assert_eq!(
+                (explained.hops, explained.reads, explained.bytes),
+                (cost.hops, cost.reads, cost.bytes)
+            );
+            assert_eq!(explained.code_distances, cost.code_distances);
+            assert_eq!(explained.full_distances, cost.full_distances);
+            assert_eq!(explained.ids, found.ids[30..40]);
+            assert_eq!(explained.distances, found.distances[30..40]);
+            assert_eq!(explained.groups_scanned.is_some(), matches!(family, Family::Cluster | Family::Spann));
+            let phases: u64 = explained.phases.iter().map(|phase| phase.ns).sum();
+            assert!(phases > 0 && phases <= explained.total_ns, "{explained:?}");
+            let memory: u64 = explained.memory.iter().map(|part| part.bytes).sum();
+            // A query of a cluster index may rank twice the number of groups of its effort. Each takes the
+            // memory of a candidate.
             let ranked = match family {
-                Family::Cluster => told.groups.unwrap().min(2 * told.probes.unwrap()),
+                Family::Cluster => explained.groups.unwrap().min(2 * explained.probes.unwrap()),
                 _ => 0,
             };
-            let planned = told.search_list.max(ranked) as u32;
-            assert_eq!(memory, index.dram_bytes(1, 1, planned), "{told:?}");
+            let planned = explained.search_list.max(ranked) as u32;
+            assert_eq!(memory, index.dram_bytes(1, 1, planned), "{explained:?}");
             assert!(index.explain(&queries, 5, &options, Control::default()).is_err());
         }
     }
@@ -253,7 +259,7 @@ fn a_warm_index_answers_the_same() {
     for (element, metric) in [(Element::U8, Metric::L2), (Element::F16, Metric::Cosine)] {
         let (data, queries) = (vectors(element, 1000, 16, 1), vectors(element, 20, 16, 2));
         for family in FAMILIES {
-            let cold = built(&dir.path().join(format!("{family:?}-{element}")), &data, family, metric);
+            let cold = build_index(&dir.path().join(format!("{family:?}-{element}")), &data, family, metric);
             let warm = Index::open(cold.path(), &OpenOptions::default()).unwrap();
             let options = SearchOptions { threads: 2, ..SearchOptions::default() };
             let report = warm.warm(&options, Control::default()).unwrap();
@@ -269,7 +275,7 @@ fn counters_count_every_query_once() {
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) = (vectors(Element::U8, 1000, 16, 1), vectors(Element::U8, 37, 16, 2));
     for family in FAMILIES {
-        let index = built(&dir.path().join(format!("{family:?}")), &data, family, Metric::L2);
+        let index = build_index(&dir.path().join(format!("{family:?}")), &data, family, Metric::L2);
         assert_eq!(index.stats().queries, 0);
         let found = index.search(&queries, &SearchOptions::default(), Control::default()).unwrap();
         let again = index.search(&queries, &SearchOptions::default(), Control::default()).unwrap();

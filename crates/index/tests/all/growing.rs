@@ -1,10 +1,11 @@
-//! Partitions that take inserts, in the memory of a node: whoever inserts or deletes, all who search see it at once.
+//! Partitions that take inserts in the memory of a node. All clients see the inserts and deletes of each
+//! client at once.
 
 #[path = "../../src/families/partitioned/growth/tests/history.rs"]
 mod history;
 
+use crate::cases::{full_or_quick, quick_build};
 use crate::clustered::vectors;
-use crate::whole::{of_whole, quickly};
 use bathyal_index::{
     BuildOptions, CopyOptions, Effort, Index, IndexError, NO_ID, OpenOptions, PartitionedOptions,
     SearchOptions, StoreAs, TierChoice, build, copy, find, verify, verify_in,
@@ -42,12 +43,12 @@ fn growing() -> PartitionedOptions {
 }
 
 impl Remote {
-    /// The index of `data` on a node.
+    /// Builds an index of `data` on a node.
     fn new(data: &VectorFile, own: PartitionedOptions, metric: Metric) -> Remote {
-        Remote::with(data, &BuildOptions { metric, ..quickly(own) })
+        Remote::with(data, &BuildOptions { metric, ..quick_build(own) })
     }
 
-    /// The same, built with these options.
+    /// Builds an index with these options.
     fn with(data: &VectorFile, options: &BuildOptions) -> Remote {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("index");
@@ -65,8 +66,13 @@ impl Remote {
     fn store(&self, transport: &str) -> StoreOptions {
         let Credentials { token, peer_key } = self.node.credentials();
         let scratch = self.folder.path().join("scratch");
-        let said = [("token", token.as_str()), ("peer_key", peer_key.as_str()), ("transport", transport)];
-        StoreOptions::new(said.into_iter().chain([("scratch", scratch.to_str().unwrap())])).unwrap()
+        let options = [
+            ("token", token.as_str()),
+            ("peer_key", peer_key.as_str()),
+            ("transport", transport),
+            ("scratch", scratch.to_str().unwrap()),
+        ];
+        StoreOptions::new(options).unwrap()
     }
 
     fn open(&self, transport: &str) -> Index {
@@ -75,8 +81,8 @@ impl Remote {
     }
 }
 
-/// A search that looks at every partition.
-fn all() -> SearchOptions {
+/// Returns options of a search that reads every partition.
+fn exhaustive_search() -> SearchOptions {
     SearchOptions {
         k: 1,
         effort: Effort::SearchList(60),
@@ -91,13 +97,13 @@ fn rows(data: &VectorFile, rows: std::ops::Range<usize>) -> VectorFile {
     VectorFile::from_rows(data.element(), data.dim(), bytes).unwrap()
 }
 
-/// The ids that a search finds first, and how far away.
+/// Returns the nearest id of each query, and its distance.
 fn nearest(index: &Index, queries: &VectorFile) -> Vec<(u32, f32)> {
-    let found = index.search(queries, &all(), Control::default()).unwrap();
+    let found = index.search(queries, &exhaustive_search(), Control::default()).unwrap();
     found.ids.into_iter().zip(found.distances).collect()
 }
 
-/// Inserts rows, some at a time; the rows with their ids.
+/// Inserts rows, 50 at a time. Returns them with their ids.
 fn insert(index: &Index, data: &VectorFile, some: std::ops::Range<usize>) -> Vec<(usize, u32)> {
     let mut ids = Vec::new();
     for first in some.step_by(50) {
@@ -109,7 +115,7 @@ fn insert(index: &Index, data: &VectorFile, some: std::ops::Range<usize>) -> Vec
 }
 
 #[test]
-fn what_one_inserts_all_find() {
+fn vectors_that_one_client_inserts_are_found_by_all() {
     for (element, metric) in
         [(Element::U8, Metric::L2), (Element::F32, Metric::InnerProduct), (Element::F32, Metric::Cosine)]
     {
@@ -124,23 +130,25 @@ fn what_one_inserts_all_find() {
         });
         assert_eq!(ids.iter().map(|(_, id)| *id).collect::<BTreeSet<_>>().len(), 1000);
         for index in [&one, &other, &reader, &remote.open("shm")] {
-            // One in so many is looked for.
-            let sought: Vec<(usize, u32)> = ids.iter().copied().step_by(of_whole(1, 3)).collect();
+            // A quick run searches for one vector in three.
+            let sought: Vec<(usize, u32)> = ids.iter().copied().step_by(full_or_quick(1, 3)).collect();
             let queries = sought.iter().flat_map(|(row, _)| data.row(*row).to_vec()).collect();
             let queries = VectorFile::from_rows(element, data.dim(), queries).unwrap();
             let found = nearest(index, &queries);
-            // Under the inner product a longer one is nearer than the vector itself.
+            // Under the inner product a longer vector may be nearer than the vector itself.
             if metric != Metric::InnerProduct {
                 let missed = sought.iter().zip(found).filter(|((_, id), found)| found.0 != *id).count();
                 let all = sought.len();
                 assert!(100 * missed < all, "{missed} of {all} are not found as {metric}");
             }
         }
-        // Over all 2,000 it finds what a comparison with each of them finds.
+        // Among all 2,000 vectors it finds the same as exact search.
         let queries = rows(&data, 0..200);
         let truth = exact_neighbors(&data, &queries, metric, 10, None, &Silent).unwrap();
         let row_of: BTreeMap<u32, u32> = ids.iter().map(|(row, id)| (*id, *row as u32)).collect();
-        let found = reader.search(&queries, &SearchOptions { k: 10, ..all() }, Control::default()).unwrap();
+        let found = reader
+            .search(&queries, &SearchOptions { k: 10, ..exhaustive_search() }, Control::default())
+            .unwrap();
         let found: Vec<u32> = found.ids.iter().map(|id| row_of.get(id).copied().unwrap_or(*id)).collect();
         let reached = recall(&truth, &found, 10, 200).unwrap();
         assert!(reached > 0.98, "{reached} as {metric}");
@@ -149,18 +157,18 @@ fn what_one_inserts_all_find() {
     }
 }
 
-/// The ids of a set that an index finds, nearest first.
+/// Returns the ids of the `k` neighbours of each query, nearest first.
 fn found(index: &Index, queries: &VectorFile, k: usize) -> Vec<u32> {
-    index.search(queries, &SearchOptions { k, ..all() }, Control::default()).unwrap().ids
+    index.search(queries, &SearchOptions { k, ..exhaustive_search() }, Control::default()).unwrap().ids
 }
 
 #[test]
-fn what_is_deleted_nobody_finds() {
+fn deleted_vectors_are_found_by_no_client() {
     let data = vectors(Element::U8, 1200, 24, 5);
     let remote = Remote::new(&rows(&data, 0..1000), growing(), Metric::L2);
     let (one, other) = (remote.open("tcp"), remote.open("shm"));
     let ids = insert(&one, &data, 1000..1200);
-    // Half of what was built, half of what came, and some of them twice.
+    // Half of the vectors of the build, and half of the inserted ones.
     let gone: Vec<u32> = (0..1000).step_by(2).chain(ids.iter().step_by(2).map(|(_, id)| *id)).collect();
     assert_eq!(other.delete(&gone).unwrap(), 600);
     assert_eq!(one.delete(&gone[..50]).unwrap(), 0);
@@ -169,15 +177,16 @@ fn what_is_deleted_nobody_finds() {
         let ids = found(index, &rows(&data, 0..100), 10);
         assert!(ids.len() == 1000 && ids.iter().all(|id| !gone.contains(id)));
     }
-    // None left: an answer without any.
+    // All vectors are deleted. Searches find nothing.
     let left: Vec<u32> = (0..1200).filter(|id| !gone.contains(id)).collect();
     assert_eq!(one.delete(&left).unwrap(), 600);
     other.refresh().unwrap();
     assert!(one.is_empty() && other.is_empty());
-    let nothing =
-        other.search(&rows(&data, 0..3), &SearchOptions { k: 5, ..all() }, Control::default()).unwrap();
+    let nothing = other
+        .search(&rows(&data, 0..3), &SearchOptions { k: 5, ..exhaustive_search() }, Control::default())
+        .unwrap();
     assert!(nothing.ids.iter().all(|id| *id == NO_ID) && nothing.notes.len() == 1, "{:?}", nothing.notes);
-    // And it takes more.
+    // The empty index takes inserts.
     let again = insert(&other, &data, 1000..1050);
     assert_eq!(nearest(&one, &rows(&data, 1000..1050)).iter().map(|(id, _)| *id).collect::<Vec<_>>(), {
         again.iter().map(|(_, id)| *id).collect::<Vec<_>>()
@@ -185,7 +194,7 @@ fn what_is_deleted_nobody_finds() {
     assert!(matches!(one.delete(&[1_000_000]), Err(IndexError::Parameter(_))));
 }
 
-/// Distances of the nearest of `live` rows of `data` to each query.
+/// Returns the distances of each query to the `k` nearest of the `live` rows of `data`.
 fn true_distances(data: &VectorFile, live: &[usize], queries: &VectorFile, k: usize) -> Vec<f32> {
     let bytes = live.iter().flat_map(|row| data.row(*row).to_vec()).collect();
     let live = VectorFile::from_rows(data.element(), data.dim(), bytes).unwrap();
@@ -194,8 +203,9 @@ fn true_distances(data: &VectorFile, live: &[usize], queries: &VectorFile, k: us
 }
 
 #[test]
-fn copies_are_found_after_inserts_and_deletes() {
-    // Each of 100 vectors 20 times, which is more than a vector has links, and one of them 400 times more.
+fn repeated_vectors_are_found_after_inserts_and_deletes() {
+    // 20 copies of each of 100 vectors, which are more than a vector has links, and 400 more copies of one
+    // vector.
     let distinct = vectors(Element::F32, 100, 24, 9);
     let order = (0..2000).map(|at| (at * 7) % 100).chain(std::iter::repeat_n(3, 400));
     let bytes = order.flat_map(|row| distinct.row(row).to_vec()).collect();
@@ -209,7 +219,9 @@ fn copies_are_found_after_inserts_and_deletes() {
         let expected = true_distances(&data, live, &queries, k);
         let live: BTreeSet<u32> = live.iter().map(|row| ids[row]).collect();
         for index in [&one, &other, &remote.open("tcp")] {
-            let found = index.search(&queries, &SearchOptions { k, ..all() }, Control::default()).unwrap();
+            let found = index
+                .search(&queries, &SearchOptions { k, ..exhaustive_search() }, Control::default())
+                .unwrap();
             for near in found.ids.chunks(k) {
                 let near: BTreeSet<u32> = near.iter().copied().collect();
                 assert!(near.len() == k && near.is_subset(&live), "{near:?}");
@@ -222,7 +234,7 @@ fn copies_are_found_after_inserts_and_deletes() {
     let all: Vec<usize> = ids.keys().copied().collect();
     check(&all, 10);
     check(&all, 60);
-    // Of each group most, and of some all.
+    // Most copies of each vector are deleted.
     let (gone, live): (Vec<usize>, Vec<usize>) = all.into_iter().partition(|row| row % 4 != 0);
     let gone: Vec<u32> = gone.iter().map(|row| ids[row]).collect();
     assert_eq!(other.delete(&gone).unwrap(), gone.len() as u64);
@@ -230,9 +242,9 @@ fn copies_are_found_after_inserts_and_deletes() {
     check(&live, 60);
 }
 
-/// Whatever was nearest is gone: what is next is found as if it had never been.
+/// The nearest vectors are deleted. The next ones are found as if the deleted ones had never existed.
 #[test]
-fn what_is_deleted_hides_nothing() {
+fn deleted_vectors_do_not_hide_others() {
     let data = vectors(Element::U8, 3000, 24, 8);
     let own = PartitionedOptions { partition_vectors: 500, overflow_vectors: 400, ..growing() };
     let remote = Remote::new(&data, own, Metric::L2);
@@ -241,14 +253,14 @@ fn what_is_deleted_hides_nothing() {
     let truth = exact_neighbors(&data, &query, Metric::L2, 210, None, &Silent).unwrap();
     let (gone, next) = truth.ids(0).split_at(200);
     assert_eq!(index.delete(gone).unwrap(), 200);
-    let options = SearchOptions { k: 10, effort: Effort::SearchList(20), ..all() };
+    let options = SearchOptions { k: 10, effort: Effort::SearchList(20), ..exhaustive_search() };
     let found = index.search(&query, &options, Control::default()).unwrap().ids;
     let hits = found.iter().filter(|id| next.contains(id)).count();
     assert!(hits >= 9, "{found:?} instead of {next:?}");
 }
 
 #[test]
-fn a_copy_has_what_was_changed() {
+fn a_copy_of_an_index_contains_its_changes() {
     let data = vectors(Element::F32, 1500, 16, 6);
     let remote = Remote::new(&rows(&data, 0..1000), growing(), Metric::L2);
     let index = remote.open("tcp");
@@ -256,8 +268,8 @@ fn a_copy_has_what_was_changed() {
     index.delete(&(100..200).collect::<Vec<_>>()).unwrap();
     let queries = rows(&data, 0..200);
     let wanted = found(&index, &queries, 10);
-    let there = find(&remote.address, &[], &remote.store("tcp")).unwrap();
-    let report = verify_in(there.as_ref(), &Silent).unwrap();
+    let stored = find(&remote.address, &[], &remote.store("tcp")).unwrap();
+    let report = verify_in(stored.as_ref(), &Silent).unwrap();
     assert!(report.sound && report.vectors == 1400, "{report:?}");
     let path = remote.folder.path().join("copy");
     let from = CopyOptions { from: remote.store("tcp"), ..CopyOptions::default() };
@@ -272,7 +284,7 @@ fn a_copy_has_what_was_changed() {
         let refused = index.insert(&queries).unwrap_err().to_string();
         assert!(refused.contains("remote://"), "{refused}");
     }
-    // Copied to a node again, it goes on from there.
+    // A copy on a node takes inserts again.
     let again = PathBuf::from(remote.address.to_str().unwrap().replace("/index", "/again"));
     let to = remote.store("tcp");
     copy(&path, &again, &CopyOptions { to, ..CopyOptions::default() }, &Silent).unwrap();
@@ -284,14 +296,14 @@ fn a_copy_has_what_was_changed() {
 }
 
 #[test]
-fn what_there_is_no_room_for_is_refused() {
+fn inserts_that_exceed_the_growth_are_refused() {
     let data = vectors(Element::U8, 3000, 16, 7);
     let own = PartitionedOptions { growth: 0.1, ..growing() };
     let remote = Remote::new(&rows(&data, 0..500), own, Metric::L2);
     let index = remote.open("tcp");
     let refused = index.insert(&rows(&data, 500..3000)).unwrap_err().to_string();
     assert!(refused.contains("growth"), "{refused}");
-    // Whatever is there is found, and stays as it was.
+    // The vectors of the build are still found.
     let before = index.len();
     assert!(before >= 500);
     let ids = found(&index, &rows(&data, 0..500), 1);
@@ -305,8 +317,8 @@ fn what_there_is_no_room_for_is_refused() {
     assert!(refused.contains("does not change"), "{refused}");
 }
 
-/// Several machines insert, delete and search at once, each by its own connections: what they have seen is what one after the other
-/// could have seen.
+/// Several clients insert, delete and search at the same time over connections of their own. Some sequential
+/// order explains what each has observed.
 #[test]
 fn histories_are_linearizable() {
     let data = vectors(Element::U8, 600, 16, 9);
@@ -314,7 +326,7 @@ fn histories_are_linearizable() {
     let remote = Remote::new(&rows(&data, 0..100), own, Metric::L2);
     let (clock, next) = (AtomicU64::new(0), AtomicU64::new(100));
     let now = || clock.fetch_add(1, Ordering::SeqCst);
-    // By row: its id once it is known, and what was done to it. A row is looked for only by those who know its id.
+    // The events of each id. Clients search only for rows whose ids are known.
     let history = Mutex::new(History { built: (0..100).collect(), ..History::default() });
     let known: Mutex<Vec<(u32, u32)>> = Mutex::new((0..100).map(|row| (row, row)).collect());
     let client = |seed: u64, transport: &str| {
@@ -343,7 +355,7 @@ fn histories_are_linearizable() {
                 _ => {
                     let (row, id) = {
                         let known = known.lock().unwrap();
-                        // Mostly of what has just come.
+                        // Half of the searches are for one of the last inserts.
                         known[if draw(2) == 0 { draw(known.len()) } else { known.len() - 1 - draw(10) }]
                     };
                     let begin = now();
@@ -362,12 +374,12 @@ fn histories_are_linearizable() {
     });
     let history = history.into_inner().unwrap();
     assert!(history.wrong().is_none(), "{:?}", history.wrong());
-    let there = find(&remote.address, &[], &remote.store("tcp")).unwrap();
-    assert!(verify_in(there.as_ref(), &Silent).unwrap().sound);
+    let stored = find(&remote.address, &[], &remote.store("tcp")).unwrap();
+    assert!(verify_in(stored.as_ref(), &Silent).unwrap().sound);
 }
 
 #[test]
-fn vectors_come_back_as_they_are_now() {
+fn current_vectors_are_returned_by_id() {
     let all = vectors(Element::U8, 500, 16, 1);
     let file = |rows: Range<usize>| {
         VectorFile::from_rows(Element::U8, 16, all.rows(rows).unwrap().to_vec()).unwrap()
@@ -402,13 +414,13 @@ fn vectors_that_the_form_cannot_hold_are_refused_with_their_row() {
         VectorFile::from_rows(Element::F32, 16, scaled).unwrap()
     };
     for (store_as, factor) in [(StoreAs::I8, 3.0), (StoreAs::F16, 1e6)] {
-        let options = BuildOptions { store_as: Some(store_as), ..quickly(growing()) };
+        let options = BuildOptions { store_as: Some(store_as), ..quick_build(growing()) };
         let remote = Remote::with(&data, &options);
         let index = remote.open("tcp");
         let refused = index.insert(&times(factor)).unwrap_err().to_string();
         assert!(refused.contains("row 0 has a value of"), "{store_as}: {refused}");
         assert!(refused.contains("nothing was inserted"), "{store_as}: {refused}");
-        assert_eq!(index.insert(&times(0.5)).unwrap(), 400..403, "{store_as}: what fits is taken");
+        assert_eq!(index.insert(&times(0.5)).unwrap(), 400..403, "{store_as}: vectors in range are inserted");
         let half = index.vectors(&[400], Control::default()).unwrap();
         let (got, given) = (half.bytes.as_chunks::<4>().0, times(0.5));
         for (got, given) in got.iter().zip(given.row(0).as_chunks::<4>().0) {
@@ -416,7 +428,8 @@ fn vectors_that_the_form_cannot_hold_are_refused_with_their_row() {
         }
     }
     // Under cosine lengths do not matter.
-    let cosine = BuildOptions { store_as: Some(StoreAs::I8), metric: Metric::Cosine, ..quickly(growing()) };
+    let cosine =
+        BuildOptions { store_as: Some(StoreAs::I8), metric: Metric::Cosine, ..quick_build(growing()) };
     let remote = Remote::with(&data, &cosine);
     assert_eq!(remote.open("tcp").insert(&times(1e6)).unwrap(), 400..403);
 }

@@ -1,4 +1,5 @@
-//! What a family has no use for is refused, with its name and the names of what the family knows.
+//! Options that a family does not have. They are refused by name, and the error lists the options of the
+//! family.
 
 use crate::clustered::vectors;
 use bathyal_index::families::flat::FlatOptions;
@@ -12,7 +13,7 @@ use bathyal_kernels::Element;
 use bathyal_tier::Control;
 use bathyal_vectors::progress::Silent;
 
-/// Each family with the efforts that a search of it knows.
+/// Returns each family with the search options that it has.
 fn kinds() -> [(FamilyOptions, &'static [&'static str]); 7] {
     [
         (ClusterOptions::default().into(), &["search_list", "probes"]),
@@ -25,8 +26,8 @@ fn kinds() -> [(FamilyOptions, &'static [&'static str]); 7] {
     ]
 }
 
-/// Search options with one effort given.
-fn knobs() -> [(&'static str, SearchOptions); 7] {
+/// Returns search options with one of them set, by name.
+fn search_options() -> [(&'static str, SearchOptions); 7] {
     let options = SearchOptions { effort: Effort::Recall(0.9), ..SearchOptions::default() };
     [
         ("search_list", SearchOptions { effort: Effort::SearchList(20), ..options }),
@@ -39,6 +40,7 @@ fn knobs() -> [(&'static str, SearchOptions); 7] {
     ]
 }
 
+/// Returns the message of the error of an outcome.
 fn refusal<T>(outcome: Result<T, IndexError>) -> String {
     match outcome.err() {
         Some(IndexError::Parameter(what)) => what,
@@ -47,7 +49,7 @@ fn refusal<T>(outcome: Result<T, IndexError>) -> String {
 }
 
 #[test]
-fn an_effort_that_a_family_does_not_know_is_refused_by_name() {
+fn an_effort_that_a_family_does_not_have_is_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) = (vectors(Element::U8, 500, 16, 1), vectors(Element::U8, 5, 16, 2));
     for (number, (family, known)) in kinds().into_iter().enumerate() {
@@ -55,18 +57,18 @@ fn an_effort_that_a_family_does_not_know_is_refused_by_name() {
         let path = dir.path().join(number.to_string());
         build(&data, &path, &BuildOptions::of(family), &Silent).unwrap();
         let index = Index::open(&path, &OpenOptions::default()).unwrap();
-        for (knob, options) in knobs() {
+        for (option, options) in search_options() {
             let found = index.search(&queries, &options, Control::default());
             let explained = index.explain(&queries, 0, &options, Control::default());
             let warmed = index.warm(&options, Control::default());
-            if known.contains(&knob) {
-                assert_eq!(found.unwrap().ids.len(), 50, "{name} {knob}");
-                assert_eq!(explained.unwrap().ids.len(), 10, "{name} {knob}");
-                assert!(warmed.unwrap().queries > 0, "{name} {knob}");
+            if known.contains(&option) {
+                assert_eq!(found.unwrap().ids.len(), 50, "{name} {option}");
+                assert_eq!(explained.unwrap().ids.len(), 10, "{name} {option}");
+                assert!(warmed.unwrap().queries > 0, "{name} {option}");
                 continue;
             }
             let what = refusal(found);
-            assert!(what.contains(&format!("{name} index knows no {knob}")), "{what}");
+            assert!(what.contains(&format!("{name} index knows no {option}")), "{what}");
             let listed = if known.is_empty() { "none".into() } else { known.join(", ") };
             assert!(what.ends_with(&format!("it knows {listed}")), "{what}");
             assert_eq!((refusal(explained), refusal(warmed)), (what.clone(), what));
@@ -75,13 +77,13 @@ fn an_effort_that_a_family_does_not_know_is_refused_by_name() {
             ("beam_width", RangeOptions { beam_width: Some(2), ..RangeOptions::default() }),
             ("mode", RangeOptions { mode: Some(SearchMode::Pipelined), ..RangeOptions::default() }),
         ];
-        for (knob, options) in ranges {
+        for (option, options) in ranges {
             let found = index.range_search(&queries, 100.0, &options, Control::default());
-            if known.contains(&knob) {
-                assert_eq!(found.unwrap().offsets.len(), 6, "{name} {knob}");
+            if known.contains(&option) {
+                assert_eq!(found.unwrap().offsets.len(), 6, "{name} {option}");
             } else {
                 let what = refusal(found);
-                assert!(what.contains(&format!("knows no {knob}")), "{what}");
+                assert!(what.contains(&format!("knows no {option}")), "{what}");
             }
         }
     }
@@ -139,7 +141,7 @@ fn values_that_an_option_does_not_take_are_refused_by_name() {
 }
 
 #[test]
-fn options_by_name_are_those_of_the_family_s_own_struct() {
+fn options_by_name_equal_those_of_the_options_struct() {
     let given = |values: &[(&str, serde_json::Value)]| {
         values.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect::<GivenOptions>()
     };
@@ -179,7 +181,7 @@ fn options_by_name_are_those_of_the_family_s_own_struct() {
 }
 
 #[test]
-fn a_calibration_has_the_queries_that_it_is_told_of_and_no_more_than_are_planned_for() {
+fn a_calibration_uses_the_requested_number_of_queries_within_its_limits() {
     let (folder, data) = (tempfile::tempdir().unwrap(), vectors(Element::F32, 4000, 16, 5));
     let coded = || FlatOptions { code_bytes: Some(8), ..FlatOptions::default() };
     for own in
@@ -190,13 +192,13 @@ fn a_calibration_has_the_queries_that_it_is_told_of_and_no_more_than_are_planned
             let path = folder.path().join(format!("{}-{queries}", own.family()));
             let options = BuildOptions { calibration_queries: queries, ..BuildOptions::of(own.clone()) };
             build(&data, &path, &options, &Silent).unwrap();
-            let said = inspect(&path, &Silent).unwrap().description.calibration.join("\n");
-            // A graph does without the one at which searches begin.
+            let report = inspect(&path, &Silent).unwrap().description.calibration.join("\n");
+            // A graph leaves the entry point out of the queries.
             let known = [format!("{queries} "), format!("{} ", queries - 1)];
-            assert!(known.iter().any(|known| said.contains(known)), "{queries}: {said}");
+            assert!(known.iter().any(|known| report.contains(known)), "{queries}: {report}");
             identities.push(Index::open(&path, &OpenOptions::default()).unwrap().manifest().identity.clone());
         }
-        assert_ne!(identities[0], identities[1], "what is measured is a part of the index");
+        assert_ne!(identities[0], identities[1], "the calibration is a part of the index");
         for queries in [0, 1001] {
             let path = folder.path().join("none");
             let options = BuildOptions { calibration_queries: queries, ..BuildOptions::of(own.clone()) };

@@ -1,13 +1,14 @@
-//! Whole indexes whose files are damaged behind checksums that fit, as an attacker or a defect of a builder makes them:
-//! whatever they say, opening, searching and verifying end with answers or errors.
+//! Indexes whose files are damaged at random, with checksums that fit, as an attacker or a defective builder
+//! would make them. Opening, searching and verifying end with answers or errors, and do not panic.
 //!
-//! Seeded: a failure names its index and round, and comes again. `BATHYAL_MUTATIONS=100000` sets the rounds.
+//! The damage is seeded: a failure names its index and round, and is repeated by the next run.
+//! `BATHYAL_MUTATIONS=100000` sets the rounds.
 
 #[path = "../mutations/mutate.rs"]
 mod mutate;
 
+use crate::cases::{full_or_quick, quick_build};
 use crate::clustered::vectors;
-use crate::whole::{of_whole, quickly};
 use bathyal_index::families::cluster::ClusterEntry;
 use bathyal_index::families::flat::FlatEntry;
 use bathyal_index::families::flat::FlatOptions;
@@ -33,28 +34,28 @@ use rand::{Rng, SeedableRng};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-/// Rounds an index without being told.
-fn rounds() -> u64 {
-    of_whole(100, 40)
+/// Returns the number of rounds per index by default.
+fn default_rounds() -> u64 {
+    full_or_quick(100, 40)
 }
 const MANIFEST: &str = "manifest.json";
 
-/// The files of an index that a round changes, as they are when sound.
+/// The files of a sound index.
 struct Sound {
     manifest: Manifest,
     files: Vec<(String, Vec<u8>)>,
 }
 
 impl Sound {
-    fn of(path: &Path) -> Sound {
+    fn read(path: &Path) -> Sound {
         let manifest = Manifest::read(path).unwrap();
         let names = manifest.files.iter().map(|file| file.name.clone()).chain([MANIFEST.into()]);
         let files = names.map(|name| (name.clone(), std::fs::read(path.join(&name)).unwrap())).collect();
         Sound { manifest, files }
     }
 
-    /// Writes the index with one file damaged, or two, and every checksum right.
-    fn write_lie(&self, path: &Path, rng: &mut StdRng) {
+    /// Writes the index with one or two damaged files, and with checksums that fit.
+    fn write_damaged(&self, path: &Path, rng: &mut StdRng) {
         let mut manifest = self.manifest.clone();
         let first = rng.random_range(0..self.files.len());
         let second = if rng.random_range(0..4) == 0 { rng.random_range(0..self.files.len()) } else { first };
@@ -63,7 +64,7 @@ impl Sound {
         for (i, (name, sound)) in self.files.iter().enumerate() {
             let mut bytes = sound.clone();
             if i == first || i == second {
-                // Another length is mostly refused at once.
+                // Most rounds keep the length, because another length is usually refused at once.
                 let cut = rng.random_range(0..8) == 0;
                 bytes = mutate::mutated(std::slice::from_ref(sound), rng);
                 if !cut && name != MANIFEST {
@@ -86,7 +87,7 @@ impl Sound {
                 (entry.bytes, entry.crc32c) = (bytes.len() as u64, crc32c::crc32c(&bytes));
             }
         }
-        // The checksums of the blocks of posting lists are a file of their own.
+        // The checksums of the blocks of posting lists are in a file of their own.
         if let (Some(sums), Ok(lists)) = (sums, SpannEntry::read(&self.manifest)) {
             let name = &lists.checksums.name;
             std::fs::write(path.join(name), &sums).unwrap();
@@ -96,7 +97,7 @@ impl Sound {
         let bytes = match json {
             None => manifest.to_bytes().unwrap(),
             Some(mut json) => {
-                // The checksum's line stays where it was, whatever became of what is before it.
+                // The line with the checksum keeps its place behind the damaged text.
                 json.truncate(json.len().saturating_sub("\ncrc32c 00000000\n".len()));
                 let seal = format!("\ncrc32c {:08x}\n", crc32c::crc32c(&json));
                 [&json[..], seal.as_bytes()].concat()
@@ -105,7 +106,7 @@ impl Sound {
         std::fs::write(path.join(MANIFEST), bytes).unwrap();
     }
 
-    /// Makes the checksums of pages or records fit, if `name` is a file of these.
+    /// Makes the checksums of pages or records fit, if `name` is the file of these.
     fn seal_pages(&self, name: &str, bytes: &mut [u8]) {
         if name != self.manifest.paged_file().name {
             return;
@@ -143,7 +144,7 @@ impl Sound {
                 let (_, stored) = self.files.iter().find(|(name, _)| *name == offsets.name).unwrap();
                 let vectors = self.manifest.vectors;
                 let offsets = Offsets::from_bytes(stored, vectors, bytes.len() as u64);
-                // Records of a file of another length are nowhere.
+                // A file of another length has no records to seal.
                 let Ok(offsets) = offsets else { return };
                 for place in 0..vectors as u32 {
                     let span = offsets.span(place);
@@ -197,41 +198,43 @@ fn entry<'a>(manifest: &'a mut Manifest, name: &str) -> &'a mut FileEntry {
     manifest.files.iter_mut().find(|file| file.name == name).unwrap()
 }
 
-/// Does with the index what users do; an error is fine unless it is a defect.
+/// Verifies, inspects, opens and searches an index.
 fn use_index(path: &Path, queries: &VectorFile, round: u64) -> Result<(), IndexError> {
     verify(path, &Silent)?;
     let _ = inspect(path, &Silent);
     let tier = if round.is_multiple_of(2) { TierChoice::File } else { TierChoice::Dram };
     let index = Index::open(path, &OpenOptions { tier, ..OpenOptions::default() })?;
-    // Where all vectors are compared there are no candidates.
-    let all = index.manifest().family == "flat" && index.memory_split().codes == 0;
-    let effort = if round % 4 < 2 && !all { Effort::SearchList(30) } else { Effort::Recall(0.9) };
+    // A search that compares all vectors has no candidate list.
+    let compares_all = index.manifest().family == "flat" && index.memory_split().codes == 0;
+    let effort = if round % 4 < 2 && !compares_all { Effort::SearchList(30) } else { Effort::Recall(0.9) };
     let options = SearchOptions { effort, threads: 1, ..SearchOptions::default() };
     index.search(queries, &options, Control::default())?;
     Ok(())
 }
 
-fn lie(name: &str, family: impl Into<FamilyOptions>) {
-    let options = BuildOptions { threads: 1, ..quickly(family) };
+/// Damages an index of 200 vectors in many rounds.
+fn check(name: &str, family: impl Into<FamilyOptions>) {
+    let options = BuildOptions { threads: 1, ..quick_build(family) };
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
     build(&vectors(Element::F32, 200, 8, 1), &path, &options, &Silent).unwrap();
     let queries = vectors(Element::F32, 2, 8, 2);
-    let sound = Sound::of(&path);
+    let sound = Sound::read(&path);
     let rounds = std::env::var("BATHYAL_MUTATIONS")
         .ok()
         .and_then(|text| text.parse().ok())
-        .unwrap_or_else(self::rounds);
+        .unwrap_or_else(default_rounds);
     let mut answered = 0;
     for round in 0..rounds {
-        sound.write_lie(&path, &mut StdRng::seed_from_u64(round));
+        sound.write_damaged(&path, &mut StdRng::seed_from_u64(round));
         match catch_unwind(AssertUnwindSafe(|| use_index(&path, &queries, round))) {
             Ok(Err(IndexError::Internal(what))) => panic!("{name}, round {round}: {what}"),
             Ok(outcome) => answered += u64::from(outcome.is_ok()),
             Err(_) => panic!("{name} panicked in round {round}"),
         }
     }
-    // Most lies about numbers go unnoticed, or the test would show little.
+    // Most damage of vectors is not detected. If all were, the test would not reach the code behind the
+    // checks.
     assert!((rounds / 10..rounds).contains(&answered), "{name}: {answered} of {rounds} were answered");
 }
 
@@ -239,37 +242,37 @@ fn lie(name: &str, family: impl Into<FamilyOptions>) {
 const CODE_BYTES: Option<u32> = Some(8);
 
 fn lists(layout: PostingLayout, code_kind: Option<CodeKind>) -> SpannOptions {
-    // Replicas, so that lists have addresses, which may lie.
+    // Replicas, so that lists have addresses that damage can change.
     SpannOptions { layout, code_kind, code_bytes: CODE_BYTES, replicas: Some(8), ..SpannOptions::default() }
 }
 
 #[test]
-fn lying_cluster_indexes_do_no_harm() {
+fn contradictory_cluster_indexes_cause_no_panic() {
     let (group_vectors, code_bytes) = (20, CODE_BYTES);
-    lie("cluster", ClusterOptions { group_vectors, code_bytes, ..ClusterOptions::default() });
+    check("cluster", ClusterOptions { group_vectors, code_bytes, ..ClusterOptions::default() });
 }
 
 #[test]
-fn lying_flat_indexes_do_no_harm() {
-    lie("flat", FlatOptions::default());
-    lie("flat_codes", FlatOptions { code_bytes: CODE_BYTES, ..FlatOptions::default() });
+fn contradictory_flat_indexes_cause_no_panic() {
+    check("flat", FlatOptions::default());
+    check("flat_codes", FlatOptions { code_bytes: CODE_BYTES, ..FlatOptions::default() });
 }
 
 #[test]
-fn lying_hash_tables_do_no_harm() {
-    lie("lsh", LshOptions { tables: 4, code_bytes: CODE_BYTES, ..LshOptions::default() });
+fn contradictory_hash_tables_cause_no_panic() {
+    check("lsh", LshOptions { tables: 4, code_bytes: CODE_BYTES, ..LshOptions::default() });
 }
 
 #[test]
-fn lying_posting_lists_do_no_harm() {
+fn contradictory_posting_lists_cause_no_panic() {
     for layout in [PostingLayout::Coupled, PostingLayout::Decoupled, PostingLayout::Grouped] {
-        lie(layout.name(), lists(layout, None));
+        check(layout.name(), lists(layout, None));
     }
-    lie("codes", lists(PostingLayout::Coupled, Some(CodeKind::Axes)));
+    check("codes", lists(PostingLayout::Coupled, Some(CodeKind::Axes)));
 }
 
 #[test]
-fn lying_graphs_do_no_harm() {
+fn contradictory_graphs_cause_no_panic() {
     for (name, layout, code_kind) in [
         ("padded", GraphLayoutChoice::Padded, Some(CodeKind::Pq)),
         ("page_local", GraphLayoutChoice::PageLocal, Some(CodeKind::Axes)),
@@ -284,6 +287,6 @@ fn lying_graphs_do_no_harm() {
             code_kind,
             ..GraphOptions::default()
         };
-        lie(name, graph);
+        check(name, graph);
     }
 }

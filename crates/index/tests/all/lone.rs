@@ -1,4 +1,5 @@
-//! A lone query, which the calling thread answers itself in memory, and what that thread does while others work.
+//! Lone queries, which the calling thread answers itself if the index is in memory, and callers that wait for
+//! others.
 
 use crate::clustered::vectors;
 use bathyal_index::{
@@ -23,7 +24,7 @@ fn families() -> [FamilyOptions; 2] {
 
 const DIM: usize = 32;
 
-fn built(dir: &Path, family: FamilyOptions) -> Index {
+fn build_index(dir: &Path, family: FamilyOptions) -> Index {
     let options = BuildOptions::of(family);
     let path = dir.join("index");
     build(&vectors(Element::U8, 3000, DIM, 1), &path, &options, &Silent).unwrap();
@@ -39,13 +40,13 @@ fn options(search_list: u32) -> SearchOptions {
 }
 
 #[test]
-fn a_lone_query_is_answered_as_one_of_many() {
+fn a_lone_query_gets_the_same_answer_as_in_a_batch() {
     for family in families() {
         let dir = tempfile::tempdir().unwrap();
-        let index = built(dir.path(), family);
+        let index = build_index(dir.path(), family);
         let queries = vectors(Element::U8, 40, DIM, 2);
         let expected = index.search(&queries, &options(60), Control::default()).unwrap();
-        let ask = || {
+        let search_all = || {
             for at in 0..queries.count() {
                 let found = index.search(&row(&queries, at), &options(60), Control::default()).unwrap();
                 assert_eq!((found.threads, found.per_query.len()), (1, 1));
@@ -56,7 +57,7 @@ fn a_lone_query_is_answered_as_one_of_many() {
         };
         std::thread::scope(|scope| {
             for _ in 0..5 {
-                scope.spawn(ask);
+                scope.spawn(search_all);
             }
         });
         assert_eq!(index.stats().queries, 6 * queries.count() as u64);
@@ -64,10 +65,10 @@ fn a_lone_query_is_answered_as_one_of_many() {
 }
 
 #[test]
-fn a_lone_query_is_cancelled_or_late_like_any_other() {
+fn a_lone_query_can_be_cancelled_and_can_be_late() {
     for family in families() {
         let dir = tempfile::tempdir().unwrap();
-        let index = built(dir.path(), family);
+        let index = build_index(dir.path(), family);
         let query = vectors(Element::U8, 1, DIM, 2);
         let raised = AtomicBool::new(true);
         let cancelled = Control { cancel: Some(&raised), deadline: None };
@@ -80,37 +81,37 @@ fn a_lone_query_is_cancelled_or_late_like_any_other() {
 }
 
 #[test]
-fn the_caller_is_called_meanwhile_and_may_cancel() {
+fn the_callback_of_a_caller_runs_during_a_search_and_can_cancel_it() {
     let dir = tempfile::tempdir().unwrap();
-    let index = built(dir.path(), graph());
-    // A minute of searching.
+    let index = build_index(dir.path(), graph());
+    // The search would take a minute.
     let queries = vectors(Element::U8, 100_000, DIM, 2);
     let (cancel, calls) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let meanwhile = || {
+    let callback = || {
         if calls.fetch_add(1, Ordering::Relaxed) == 2 {
             cancel.store(true, Ordering::Relaxed);
         }
     };
     let control = Control { cancel: Some(&cancel), deadline: None };
-    let outcome = index.search_attended(&queries, &options(1000), control, &meanwhile);
+    let outcome = index.search_attended(&queries, &options(1000), control, &callback);
     assert!(matches!(outcome, Err(IndexError::Cancelled)));
     assert_eq!(calls.load(Ordering::Relaxed), 3);
 }
 
 #[test]
-fn jobs_are_dealt_out_while_workers_end_others() {
+fn jobs_are_assigned_while_workers_finish_others() {
     let dir = tempfile::tempdir().unwrap();
-    let index = built(dir.path(), ClusterOptions::default().into());
+    let index = build_index(dir.path(), ClusterOptions::default().into());
     let queries = vectors(Element::U8, 80, DIM, 2);
-    let with = |threads| SearchOptions { threads, ..options(60) };
-    // So many workers that their loads change while they are put in order.
-    let expected = index.search(&queries, &with(40), Control::default()).unwrap();
+    let with_threads = |threads| SearchOptions { threads, ..options(60) };
+    // So many workers that their loads change while jobs are assigned by load.
+    let expected = index.search(&queries, &with_threads(40), Control::default()).unwrap();
     let two = VectorFile::from_rows(Element::U8, DIM, [queries.row(0), queries.row(1)].concat()).unwrap();
     std::thread::scope(|scope| {
         for _ in 0..16 {
             scope.spawn(|| {
                 for _ in 0..300 {
-                    let found = index.search(&two, &with(2), Control::default()).unwrap();
+                    let found = index.search(&two, &with_threads(2), Control::default()).unwrap();
                     assert_eq!(found.ids, expected.ids[..20]);
                 }
             });

@@ -1,6 +1,7 @@
-//! What only hash tables have: a promise that holds, and tables that do not fit into memory while they are sorted.
+//! Properties of hash tables alone: the promise, tables that are sorted in parts, additional buckets, and
+//! ratios.
 
-use crate::whole::{of_whole, quickly};
+use crate::cases::{full_or_quick, quick_build};
 use bathyal_index::build::planned_memory;
 use bathyal_index::families::lsh::{LshEntry, LshOptions, Tables};
 use bathyal_index::open::MAX_MULTI_PROBE;
@@ -17,7 +18,7 @@ use rand::{Rng, SeedableRng};
 
 const DIM: usize = 24;
 
-/// A direction of length 1.
+/// Returns a random vector of length 1.
 fn direction(random: &mut StdRng) -> Vec<f32> {
     let values: Vec<f32> = (0..DIM).map(|_| (0..12).map(|_| random.random::<f32>() - 0.5).sum()).collect();
     let length = values.iter().map(|value| value * value).sum::<f32>().sqrt();
@@ -29,20 +30,22 @@ fn vectors(rows: impl Iterator<Item = Vec<f32>>) -> VectorFile {
     VectorFile::from_rows(Element::F32, DIM, bytes).unwrap()
 }
 
-/// Every query has a vector within R; few have others within twice R, among vectors that are 14 from each other on average.
+/// Every query has a vector within a radius, and few have others within twice the radius. Vectors are 14
+/// apart on average.
 #[test]
-fn searches_succeed_as_often_as_promised() {
+fn searches_succeed_at_least_as_often_as_promised() {
     let dir = tempfile::tempdir().unwrap();
     let (count, asked) = (4000, 250);
     let own = LshOptions { tables: 24, hashes: 8, block_bytes: 128, ..LshOptions::default() };
-    let of = Tables { vectors: count as f64, tables: 24.0, hashes: 8.0 };
-    // 28 ids a block; a bucket takes two blocks more than it fills.
-    let promised = |probes: u32| of.promise(f64::from(probes.saturating_sub(2)) * 24.0 * 28.0).probability;
-    // Over an octave, up to as much as half of what lies between vectors that have nothing to do with each other.
+    let tables = Tables { vectors: count as f64, tables: 24.0, hashes: 8.0 };
+    // A block has 28 ids. A bucket takes up to two blocks more than it fills.
+    let promised =
+        |probes: u32| tables.promise(f64::from(probes.saturating_sub(2)) * 24.0 * 28.0).probability;
+    // Radii from 3.5 to 7, which is half of the distance between unrelated vectors.
     let radius_of = |query: usize| 3.5 * (query as f32 / asked as f32).exp2();
     let mut succeeded = [(4, 0), (16, 0), (48, 0), (96, 0)];
     let mut tried = 0;
-    for seed in 0..of_whole(3, 1) {
+    for seed in 0..full_or_quick(3, 1) {
         let mut random = StdRng::seed_from_u64(seed);
         let points: Vec<Vec<f32>> =
             (0..count).map(|_| direction(&mut random).iter().map(|value| 10.0 * value).collect()).collect();
@@ -52,7 +55,7 @@ fn searches_succeed_as_often_as_promised() {
             points[query].iter().zip(step).map(|(value, step)| value + radius * step).collect()
         }));
         let path = dir.path().join(seed.to_string());
-        let options = BuildOptions { seed, ..quickly(own) };
+        let options = BuildOptions { seed, ..quick_build(own) };
         build(&vectors(points.into_iter()), &path, &options, &Silent).unwrap();
         let index = Index::open(&path, &OpenOptions::default()).unwrap();
         tried += asked;
@@ -77,13 +80,13 @@ fn searches_succeed_as_often_as_promised() {
     assert!(promised(96) > 0.5, "the promise is worth something: {}", promised(96));
 }
 
-/// One vector is at R from the query, all others lie just beyond twice R: as hard as it gets.
+/// In the hardest case, one vector is at distance R from the query, and all others are just beyond twice R.
 #[test]
-fn searches_succeed_as_often_as_promised_where_all_others_are_just_too_far() {
+fn searches_succeed_at_least_as_often_as_promised_in_the_hardest_case() {
     let dir = tempfile::tempdir().unwrap();
-    let (count, seeds) = (3000, of_whole(30, 10));
+    let (count, seeds) = (3000, full_or_quick(30, 10));
     let own = LshOptions { tables: 12, hashes: 12, block_bytes: 128, ..LshOptions::default() };
-    let of = Tables { vectors: count as f64, tables: 12.0, hashes: 12.0 };
+    let tables = Tables { vectors: count as f64, tables: 12.0, hashes: 12.0 };
     let query = vectors(std::iter::once(vec![0.0; DIM]));
     let mut succeeded = [(1, 0), (8, 0), (24, 0), (72, 0)];
     for seed in 0..seeds {
@@ -92,7 +95,7 @@ fn searches_succeed_as_often_as_promised_where_all_others_are_just_too_far() {
         let rows: Vec<Vec<f32>> = far.collect();
         let near = std::iter::once(direction(&mut random));
         let path = dir.path().join(seed.to_string());
-        let options = BuildOptions { seed, calibration: Some(query.clone()), ..quickly(own) };
+        let options = BuildOptions { seed, calibration: Some(query.clone()), ..quick_build(own) };
         build(&vectors(near.chain(rows)), &path, &options, &Silent).unwrap();
         let index = Index::open(&path, &OpenOptions::default()).unwrap();
         for (probes, succeeded) in &mut succeeded {
@@ -105,30 +108,33 @@ fn searches_succeed_as_often_as_promised_where_all_others_are_just_too_far() {
     }
     for (probes, succeeded) in succeeded {
         let looked_at = f64::from(probes.saturating_sub(2_u32)) * 12.0 * 28.0;
-        let (measured, promised) = (f64::from(succeeded) / seeds as f64, of.promise(looked_at).probability);
+        let (measured, promised) =
+            (f64::from(succeeded) / seeds as f64, tables.promise(looked_at).probability);
         println!("{probes} blocks of each table: {measured:.3} succeed, {promised:.3} is promised");
         assert!(measured >= promised, "{probes} blocks: {measured} of {promised}");
     }
-    assert!(succeeded[0].1 < succeeded[3].1, "few blocks miss what more find: {succeeded:?}");
+    assert!(succeeded[0].1 < succeeded[3].1, "more blocks find more: {succeeded:?}");
 }
 
 #[test]
-fn tables_that_are_sorted_in_parts_are_the_same() {
+fn tables_that_are_sorted_in_parts_equal_those_sorted_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let mut random = StdRng::seed_from_u64(5);
-    // Entries of all tables take more than any other stage.
-    let (count, tables) = (of_whole(150_000, 40_000), 12);
+    // The entries of all tables take more memory than any other stage.
+    let (count, tables) = (full_or_quick(150_000, 40_000), 12);
     let rows: Vec<u8> = (0..count * 6).map(|_| random.random::<u8>() >> 3).collect();
     let data = VectorFile::from_rows(Element::U8, 6, rows).unwrap();
     let own = LshOptions { tables, ..LshOptions::default() };
-    let options = BuildOptions { threads: 2, ..quickly(own) };
-    let built = |name: &str, memory_bytes: Option<u64>| {
+    let options = BuildOptions { threads: 2, ..quick_build(own) };
+    let build_index = |name: &str, memory_bytes: Option<u64>| {
         let path = dir.path().join(name);
         build(&data, &path, &BuildOptions { memory_bytes, ..options.clone() }, &Silent).map(|_| path)
     };
-    let Err(IndexError::Memory { needed, .. }) = built("none", Some(1)) else { panic!("a byte is enough") };
-    assert!(needed < planned_memory(&data, &options), "there is something to do in parts");
-    let [whole, parts] = [built("whole", None).unwrap(), built("parts", Some(needed)).unwrap()];
+    let Err(IndexError::Memory { needed, .. }) = build_index("none", Some(1)) else {
+        panic!("a byte is enough")
+    };
+    assert!(needed < planned_memory(&data, &options), "the least memory divides the tables");
+    let [whole, parts] = [build_index("whole", None).unwrap(), build_index("parts", Some(needed)).unwrap()];
     assert!(verify(&parts, &Silent).unwrap().sound);
     for name in ["tables.bin", "fences.bin", "hashes.bin", "codes.bin"] {
         assert!(
@@ -137,25 +143,26 @@ fn tables_that_are_sorted_in_parts_are_the_same() {
         );
     }
     let report = inspect(&whole, &Silent).unwrap();
-    let told = format!("{report:?}");
+    let text = format!("{report:?}");
     assert!(
-        told.contains("promised for") && told.contains("queries whose nearest vector is at most"),
-        "{told}"
+        text.contains("promised for") && text.contains("queries whose nearest vector is at most"),
+        "{text}"
     );
     let manifest = report.manifest;
     assert_eq!(LshEntry::read(&manifest).unwrap().tables, tables);
 }
 
-/// Whoever asks for k gets k, however few blocks are looked at.
+/// Searches find `k` vectors even if they read one block of each table.
 #[test]
-fn as_many_are_found_as_were_asked_for() {
+fn searches_find_k_vectors_in_few_blocks() {
     let dir = tempfile::tempdir().unwrap();
     let mut random = StdRng::seed_from_u64(9);
     for count in [1, 5, 3000] {
         let data = vectors((0..count).map(|_| direction(&mut random)));
         let first = VectorFile::from_rows(Element::F32, DIM, data.row(0).to_vec()).unwrap();
         let path = dir.path().join(count.to_string());
-        build(&data, &path, &quickly(LshOptions { tables: 2, ..LshOptions::default() }), &Silent).unwrap();
+        build(&data, &path, &quick_build(LshOptions { tables: 2, ..LshOptions::default() }), &Silent)
+            .unwrap();
         for tier in [TierChoice::File, TierChoice::Dram] {
             let index = Index::open(&path, &OpenOptions { tier, ..OpenOptions::default() }).unwrap();
             let k = count.min(1000);
@@ -174,7 +181,7 @@ fn as_many_are_found_as_were_asked_for() {
     }
 }
 
-/// Clusters of vectors, which have neighbours that are worth finding, and queries from among them.
+/// Returns clustered vectors, which have near neighbours, and queries from the same clusters.
 fn clusters(random: &mut StdRng, count: usize, queries: usize) -> [VectorFile; 2] {
     let centres: Vec<Vec<f32>> = (0..40).map(|_| direction(random)).collect();
     let mut rows = |count: usize| {
@@ -186,12 +193,12 @@ fn clusters(random: &mut StdRng, count: usize, queries: usize) -> [VectorFile; 2
     [rows(count), rows(queries)]
 }
 
-/// Further places are read once, add candidates to those of the own runs, and are not there unless asked for.
+/// Additional buckets (`multi_probe`) are read once, add candidates, and are not read by default.
 #[test]
-fn further_places_add_to_what_is_found() {
+fn additional_buckets_add_candidates() {
     let dir = tempfile::tempdir().unwrap();
     let mut random = StdRng::seed_from_u64(33);
-    let [data, queries] = clusters(&mut random, of_whole(6000, 3000), of_whole(100, 50));
+    let [data, queries] = clusters(&mut random, full_or_quick(6000, 3000), full_or_quick(100, 50));
     for metric in [Metric::L2, Metric::Cosine, Metric::InnerProduct] {
         let path = dir.path().join(metric.name());
         let own = LshOptions { tables: 3, block_bytes: 128, ..LshOptions::default() };
@@ -203,7 +210,7 @@ fn further_places_add_to_what_is_found() {
                 let options =
                     SearchOptions { effort, probes: Some(2), multi_probe, ..SearchOptions::default() };
                 let found = index.search(&queries, &options, Control::default()).unwrap();
-                // Every candidate is compared: more of them find no less.
+                // Every candidate is compared, so that more candidates find no less.
                 let hits = |query: usize| {
                     let found = &found.ids[query * 10..][..10];
                     exact.ids(query).iter().take(10).filter(|id| found.contains(id)).count()
@@ -218,22 +225,22 @@ fn further_places_add_to_what_is_found() {
             let none = search(None, all);
             assert_eq!(search(Some(0), all), none);
             let mut last = none.clone();
-            for places in [1, 4, 64] {
-                let now = search(Some(places), all);
+            for buckets in [1, 4, 64] {
+                let now = search(Some(buckets), all);
                 for query in 0..queries.count() {
-                    let told = format!("{metric:?}, {places} places, query {query}");
-                    assert!(now.1[query] >= none.1[query], "{told}: {} < {}", now.1[query], none.1[query]);
+                    let what = format!("{metric:?}, {buckets} buckets, query {query}");
+                    assert!(now.1[query] >= none.1[query], "{what}: {} < {}", now.1[query], none.1[query]);
                     assert!(
-                        now.2[query] <= none.2[query] * (1 + u64::from(places)),
-                        "{told}: {} reads",
+                        now.2[query] <= none.2[query] * (1 + u64::from(buckets)),
+                        "{what}: {} reads",
                         now.2[query]
                     );
-                    assert!(now.3[query] >= none.3[query], "{told}: {} entries", now.3[query]);
+                    assert!(now.3[query] >= none.3[query], "{what}: {} entries", now.3[query]);
                     // No block is read twice.
-                    assert!(now.3[query] <= 3 * data.count() as u64, "{told}: {} entries", now.3[query]);
+                    assert!(now.3[query] <= 3 * data.count() as u64, "{what}: {} entries", now.3[query]);
                 }
                 let sum = |hits: &[usize]| hits.iter().sum::<usize>();
-                assert!(sum(&now.1) >= sum(&last.1), "{metric:?}, {places} places");
+                assert!(sum(&now.1) >= sum(&last.1), "{metric:?}, {buckets} buckets");
                 last = now;
             }
             let sum = |hits: &[usize]| hits.iter().sum::<usize>();
@@ -243,15 +250,15 @@ fn further_places_add_to_what_is_found() {
     }
 }
 
-/// What was inserted beside a vector is found wherever that vector is.
+/// An inserted copy of a vector is found in every bucket in which the vector is found.
 #[test]
-fn what_was_inserted_is_found_at_further_places() {
+fn inserted_vectors_are_found_in_additional_buckets() {
     let dir = tempfile::tempdir().unwrap();
     let mut random = StdRng::seed_from_u64(34);
     let [data, queries] = clusters(&mut random, 3000, 100);
     let own = LshOptions { tables: 2, block_bytes: 128, ..LshOptions::default() };
     let path = dir.path().join("index");
-    build(&data, &path, &quickly(own), &Silent).unwrap();
+    build(&data, &path, &quick_build(own), &Silent).unwrap();
     let index = Index::open(&path, &OpenOptions::default()).unwrap();
     index.insert(&data).unwrap();
     let search = |multi_probe| {
@@ -262,22 +269,22 @@ fn what_was_inserted_is_found_at_further_places() {
     let (none, found) = (search(None), search(Some(8)));
     let mut nearer = 0;
     for (ids, before) in found.ids.chunks(10).zip(none.ids.chunks(10)) {
-        // Copies are as far away as what they are copies of, and come behind it.
+        // A copy is as far away as its original, and is ranked behind it.
         let count = data.count() as u32;
         for id in ids[..9].iter().filter(|id| **id < count) {
             assert!(ids.contains(&(id + count)), "{id} of {ids:?}");
         }
         nearer += ids.iter().filter(|id| **id >= count && !before.contains(id)).count();
     }
-    assert!(nearer > 0, "further places have found some");
+    assert!(nearer > 0, "additional buckets find inserted vectors");
 }
 
 #[test]
-fn more_further_places_than_there_may_be_are_refused() {
+fn too_many_additional_buckets_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let data = vectors((0..50).map(|row| vec![row as f32; DIM]));
     let path = dir.path().join("index");
-    build(&data, &path, &quickly(LshOptions::default()), &Silent).unwrap();
+    build(&data, &path, &quick_build(LshOptions::default()), &Silent).unwrap();
     let index = Index::open(&path, &OpenOptions::default()).unwrap();
     let search = |multi_probe| {
         let options = SearchOptions { multi_probe: Some(multi_probe), ..SearchOptions::default() };
@@ -291,7 +298,7 @@ fn more_further_places_than_there_may_be_are_refused() {
 }
 
 #[test]
-fn a_ratio_that_is_asked_for_is_reached() {
+fn a_requested_ratio_is_reached() {
     let dir = tempfile::tempdir().unwrap();
     let mut random = StdRng::seed_from_u64(21);
     let [data, queries] = clusters(&mut random, 6000, 400);
@@ -315,12 +322,12 @@ fn a_ratio_that_is_asked_for_is_reached() {
             assert!(k != 10 || ratio > 1.05 || work as f64 > last, "less work for a smaller ratio");
             last = work as f64;
         }
-        // Nothing that was measured is exact for all of 100 neighbours.
+        // No measured effort has ratio 1 for 100 neighbours.
         let options =
             SearchOptions { k: 100, effort: Effort::Ratio(1.0), threads: 1, ..SearchOptions::default() };
         let found = index.search(&queries, &options, Control::default()).unwrap();
         assert!(found.notes.iter().any(|note| note.contains("an overall ratio of 1")), "{:?}", found.notes);
-        // Which thread measures which query makes no difference.
+        // The number of threads does not change the calibration.
         let again = dir.path().join(format!("{} again", metric.name()));
         build(&data, &again, &BuildOptions { metric, threads: 1, ..BuildOptions::of(own) }, &Silent).unwrap();
         let curves = |path: &std::path::Path| {
@@ -334,11 +341,11 @@ fn a_ratio_that_is_asked_for_is_reached() {
 }
 
 fn options_of(metric: Metric, own: LshOptions) -> BuildOptions {
-    BuildOptions { metric, ..quickly(own) }
+    BuildOptions { metric, ..quick_build(own) }
 }
 
 #[test]
-fn a_ratio_that_cannot_be_is_refused() {
+fn an_impossible_ratio_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let mut random = StdRng::seed_from_u64(22);
     let [data, queries] = clusters(&mut random, 300, 2);
@@ -350,27 +357,27 @@ fn a_ratio_that_cannot_be_is_refused() {
             Err(error) => error.to_string(),
         }
     };
-    let built = |name: &str, options: BuildOptions| {
+    let build_index = |name: &str, options: BuildOptions| {
         let path = dir.path().join(name);
         build(&data, &path, &options, &Silent).unwrap();
         path
     };
     let own = LshOptions { tables: 2, ..LshOptions::default() };
-    let tables = built("l2", options_of(Metric::L2, own));
+    let tables = build_index("l2", options_of(Metric::L2, own));
     for ratio in [0.99, 0.0, -1.0, f32::NAN, f32::INFINITY] {
-        let told = refused(&tables, &queries, ratio);
-        assert!(told.contains(&format!("ratio is {ratio}; it must be at least 1")), "{told}");
+        let message = refused(&tables, &queries, ratio);
+        assert!(message.contains(&format!("ratio is {ratio}; it must be at least 1")), "{message}");
     }
-    let told = refused(&built("ip", options_of(Metric::InnerProduct, own)), &queries, 1.05);
-    assert!(told.contains("no ratio under ip"), "{told}");
-    let told = refused(&built("cluster", BuildOptions::default()), &queries, 1.05);
-    assert!(told.contains("cluster index knows no ratio; it knows search_list, probes"), "{told}");
+    let message = refused(&build_index("ip", options_of(Metric::InnerProduct, own)), &queries, 1.05);
+    assert!(message.contains("no ratio under ip"), "{message}");
+    let message = refused(&build_index("cluster", BuildOptions::default()), &queries, 1.05);
+    assert!(message.contains("cluster index knows no ratio; it knows search_list, probes"), "{message}");
     // An index from before ratios were measured.
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/indexes");
     let wide = VectorFile::open(folder.join("wide.fbin")).unwrap();
-    let told = refused(&folder.join("version_2_later/lsh"), &wide, 1.05);
-    assert!(told.contains("was not measured when it was built"), "{told}");
-    // Where too few vectors were there to measure anything, all are looked at.
+    let message = refused(&folder.join("version_2_later/lsh"), &wide, 1.05);
+    assert!(message.contains("was not measured when it was built"), "{message}");
+    // An index of too few vectors for a calibration is searched completely.
     let few = dir.path().join("few");
     let [little, _] = clusters(&mut random, 50, 1);
     build(&little, &few, &options_of(Metric::L2, own), &Silent).unwrap();

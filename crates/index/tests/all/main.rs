@@ -1,17 +1,18 @@
-//! Indexes from outside: what each family and all of them keep to. One program, since each would link everything again.
+//! Tests of indexes through the public interface. They are one program, because every further program links
+//! all crates again.
 //!
-//! Beside it stand the tests that need a process of their own: `allocations` and `mutations` count what the allocator is asked for,
-//! `callers` forks, `callers` and `numa` count the threads of their process, and `nodes` maps more memory of nodes than one process may
-//! beside the families.
+//! Tests that need a process of their own are beside it: `allocations` and `mutations` count allocations,
+//! `callers` forks, `callers` and `numa` count the threads of their process, and `nodes` maps so much memory
+//! of memory nodes that the families would not fit beside it.
 
 mod bits;
 mod cards;
 mod cards_build;
 mod cards_exact;
 mod cards_lost;
+mod cases;
 mod changes;
 mod cluster;
-mod cluster_damage;
 mod cluster_memory;
 mod cluster_scope;
 mod cluster_tiers;
@@ -20,6 +21,7 @@ mod damage;
 mod extremes;
 mod families;
 mod features;
+mod files;
 mod golden;
 mod growing;
 mod knobs;
@@ -34,19 +36,17 @@ mod partitioned;
 mod pipes;
 mod plan;
 mod positions;
+mod progress;
 mod publishing;
 mod relayout;
 mod resume;
 mod rewriting;
 mod shared;
-mod spann_build;
-mod spann_codes;
-mod stops;
+mod spann;
 mod stripes;
 mod swaps;
 mod tiers;
 mod vamana;
 mod vamana_parts;
 mod versions;
-mod whole;
 mod within;

@@ -1,8 +1,8 @@
-//! Indexes in mapped memory: the answers of every other tier, the memory that counts, and files that are truncated
-//! while threads search them.
+//! Indexes in mapped memory: answers, the memory that counts towards a budget, and files that are truncated
+//! during searches.
 
+use crate::cases::quick_build;
 use crate::clustered::vectors;
-use crate::whole::quickly;
 use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::{
@@ -16,16 +16,16 @@ use bathyal_vectors::progress::{Progress, Silent};
 use std::path::Path;
 use std::sync::Mutex;
 
-fn built(path: &Path, family: FamilyOptions) -> VectorFile {
+fn build_index(path: &Path, family: FamilyOptions) -> VectorFile {
     let data = vectors(Element::U8, 3000, 32, 1);
-    build(&data, path, &quickly(family), &Silent).unwrap();
+    build(&data, path, &quick_build(family), &Silent).unwrap();
     vectors(Element::U8, 40, 32, 2)
 }
 
-/// All families and layouts.
+/// Returns all families and layouts.
 fn kinds() -> [FamilyOptions; 10] {
     let graph = |layout| GraphOptions { layout, max_degree: 20, ..GraphOptions::default() }.into();
-    // Replicas in every layout of lists, so that there are addresses to follow.
+    // Replicas in every layout of lists, so that lists have addresses.
     let lists = |layout| SpannOptions { layout, replicas: Some(8), ..SpannOptions::default() }.into();
     [
         ClusterOptions::default().into(),
@@ -55,10 +55,10 @@ fn open(path: &Path, tier: TierChoice) -> Index {
 }
 
 fn search(index: &Index, queries: &VectorFile) -> Result<SearchResult, IndexError> {
-    // Where all vectors are compared there are no candidates.
-    let all = index.manifest().family == "flat" && index.memory_split().codes == 0;
+    // A search that compares all vectors has no candidate list.
+    let compares_all = index.manifest().family == "flat" && index.memory_split().codes == 0;
     let options = SearchOptions {
-        effort: if all { Effort::Recall(1.0) } else { Effort::SearchList(60) },
+        effort: if compares_all { Effort::Recall(1.0) } else { Effort::SearchList(60) },
         threads: 2,
         in_flight: Some(9),
         ..SearchOptions::default()
@@ -67,17 +67,18 @@ fn search(index: &Index, queries: &VectorFile) -> Result<SearchResult, IndexErro
 }
 
 #[test]
-fn answers_and_counters_are_those_of_every_other_tier() {
+fn answers_and_counters_equal_those_of_every_other_tier() {
     for family in kinds() {
         let dir = folder();
         let path = dir.path().join("index");
         let groups = ["cluster", "lsh"].contains(&family.family())
             || format!("{family:?}").contains("code_bytes: Some(16)");
-        let queries = built(&path, family.clone());
+        let queries = build_index(&path, family.clone());
         let file = search(&open(&path, TierChoice::File), &queries).unwrap();
-        // Where bytes are read in place, some layouts ask for the bytes of a record alone: DRAM is what must agree.
+        // On addressable tiers some layouts read only the bytes of a record, so that the counters are those
+        // of DRAM.
         let dram = search(&open(&path, TierChoice::Dram), &queries).unwrap();
-        // Pages that were checked when they were loaded need not be read whole: groups then read candidates alone.
+        // Groups in DRAM read single candidates, because their pages were checked when they were loaded.
         assert!(groups || (&dram.ids, &dram.distances) == (&file.ids, &file.distances));
         let shared = format!("mapped:{}", dir.path().display());
         let node = if cfg!(target_os = "linux") { "mapped:node=0" } else { "mapped" };
@@ -85,18 +86,19 @@ fn answers_and_counters_are_those_of_every_other_tier() {
         for place in ["dram", "mapped", node, &shared, &shared, &checked] {
             let index = open(&path, choice(place));
             let found = search(&index, &queries).unwrap();
-            // What is this process's DRAM counts, a node or a file does not.
+            // DRAM of this process counts towards its memory. A NUMA node or a file does not.
             let counted = index.memory_split().pages > 0;
             let expected = if groups && !counted { &file } else { &dram };
             assert_eq!(found.ids, expected.ids, "{place}");
             assert_eq!(found.distances, expected.distances, "{place}");
-            // A device moves whole sectors, of which runs of blocks begin anywhere.
+            // Runs of blocks begin anywhere in a sector, and devices read whole sectors.
             let counters = |cost: &QueryStats| match family.family() {
                 "lsh" => QueryStats { bytes: 0, ..*cost },
                 _ => *cost,
             };
-            let of = |result: &SearchResult| result.per_query.iter().map(counters).collect::<Vec<_>>();
-            assert_eq!(of(&found), of(expected), "{place}");
+            let counters_of =
+                |result: &SearchResult| result.per_query.iter().map(counters).collect::<Vec<_>>();
+            assert_eq!(counters_of(&found), counters_of(expected), "{place}");
             assert_eq!(counted, place == "dram" || place == "mapped", "{place}");
             let kind = if place == "dram" { "dram: " } else { "mapped: " };
             assert!(index.stats().place.starts_with(kind), "{}", index.stats().place);
@@ -106,11 +108,11 @@ fn answers_and_counters_are_those_of_every_other_tier() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_region_truncated_under_search_threads_is_an_error_that_says_so() {
+fn searches_of_a_truncated_region_return_an_error_with_the_reason() {
     for family in kinds() {
         let dir = folder();
         let path = dir.path().join("index");
-        let queries = built(&path, family);
+        let queries = build_index(&path, family);
         let region = dir.path().join("region");
         let tier = || choice(&format!("mapped:{}", region.display()));
         let index = open(&path, tier());
@@ -136,7 +138,7 @@ fn a_region_truncated_under_search_threads_is_an_error_that_says_so() {
     }
 }
 
-/// Notes the stages, and cancels when one has come so far.
+/// Notes the stages. Cancels at the first stage if `cancel` is set.
 struct Watcher {
     stages: Mutex<Vec<String>>,
     cancel: bool,
@@ -155,10 +157,10 @@ impl Progress for Watcher {
 }
 
 #[test]
-fn loading_is_shown_and_can_be_cancelled() {
+fn loading_reports_progress_and_can_be_cancelled() {
     let dir = folder();
     let path = dir.path().join("index");
-    built(&path, ClusterOptions::default().into());
+    build_index(&path, ClusterOptions::default().into());
     let options = OpenOptions { tier: choice("mapped"), ..OpenOptions::default() };
     let watch = |cancel| Watcher { stages: Mutex::default(), cancel };
     let watcher = watch(false);

@@ -1,7 +1,8 @@
-//! The number that a refusal for want of memory names is enough: for opening and searching, and for builds.
+//! The number of bytes that a refusal for lack of memory names. It is enough to open and search an index, or
+//! to build it.
 
+use crate::cases::{CaseSelection, case_runs, quick_build};
 use crate::clustered::vectors;
-use crate::whole::{quickly, taken};
 use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::families::partitioned::PartitionedOptions;
@@ -20,7 +21,7 @@ const DIMS: [usize; 7] = [1, 3, 7, 128, 960, 4096, 12_288];
 fn families(dim: usize) -> Vec<(&'static str, FamilyOptions)> {
     let lists = |layout, code_kind| SpannOptions { layout, code_kind, ..SpannOptions::default() };
     let graph = |layout| GraphOptions { layout, ..GraphOptions::default() };
-    // Axes of so many dimensions take long to find.
+    // Axes of so many dimensions take long to train.
     let kind = CodeKind::RaBitQ { bits: 1 };
     let mut all: Vec<(&'static str, FamilyOptions)> = vec![
         ("cluster", ClusterOptions { code_kind: (dim > 128).then_some(kind), ..Default::default() }.into()),
@@ -35,28 +36,29 @@ fn families(dim: usize) -> Vec<(&'static str, FamilyOptions)> {
         ("lsh", LshOptions::default().into()),
         ("partitioned", PartitionedOptions { partition_vectors: 30, ..Default::default() }.into()),
     ];
-    // A vector has to fit a page.
+    // A vector has to fit in a page.
     if dim <= 128 {
         all.push(("page_local", graph(GraphLayoutChoice::PageLocal).into()));
     }
     all
 }
 
-/// Does it with a byte of memory, and then with what it is told is needed; returns how often it was refused.
-fn with_what_is_named<T>(what: &str, doing: impl Fn(u64) -> Result<T, IndexError>) -> (usize, T) {
+/// Runs `work` with a byte of memory, and then with the memory that its error names. Returns the number of
+/// refusals.
+fn with_named_memory<T>(what: &str, work: impl Fn(u64) -> Result<T, IndexError>) -> (usize, T) {
     let mut given = 1;
     for refused in 0..=3 {
-        match doing(given) {
+        match work(given) {
             Ok(done) => return (refused, done),
-            Err(IndexError::Memory { needed, given: told, what: named, .. }) => {
-                assert_eq!(told, given, "{what}: {named}");
+            Err(IndexError::Memory { needed, given: reported, what: named, .. }) => {
+                assert_eq!(reported, given, "{what}: {named}");
                 assert!(needed > given, "{what}: {named} needs {needed}, given {given}");
                 given = needed;
             }
             Err(error) => panic!("{what}: {error}"),
         }
     }
-    panic!("{what}: refused with {given} bytes, which is what it asked for");
+    panic!("{what}: refused with {given} bytes, which its error named");
 }
 
 fn data(element: Element, count: usize, dim: usize) -> VectorFile {
@@ -68,9 +70,9 @@ fn data(element: Element, count: usize, dim: usize) -> VectorFile {
 }
 
 #[test]
-fn what_a_search_names_is_enough() {
+fn the_memory_that_a_refused_search_names_is_enough() {
     let mut twice = Vec::new();
-    let mut number = 0..;
+    let mut cases = CaseSelection::one_in(13);
     for dim in DIMS {
         let (elements, count) = match dim {
             0..=128 => (&[Element::F32, Element::U8, Element::F16, Element::B1][..], 300),
@@ -85,18 +87,18 @@ fn what_a_search_names_is_enough() {
             )
             .unwrap();
             for (name, family) in families(data.dim()) {
-                if !number.next().is_some_and(|number| taken(number, 13)) {
+                if !cases.next_runs() {
                     continue;
                 }
                 let dir = tempfile::tempdir().unwrap();
                 let path = dir.path().join("index");
-                let options = BuildOptions { metric: Metric::L2, threads: 1, ..quickly(family) };
+                let options = BuildOptions { metric: Metric::L2, threads: 1, ..quick_build(family) };
                 build(&data, &path, &options, &Silent)
                     .unwrap_or_else(|e| panic!("{name} {element} {dim}: {e}"));
                 for tier in [TierChoice::File, TierChoice::Dram] {
                     for (threads, k) in [(0, 10), (1, 10), (3, 10), (1, 60)] {
                         let what = format!("{name} of {element} x {dim} on {tier}, {threads} threads, k {k}");
-                        let (refused, found) = with_what_is_named(&what, |memory| {
+                        let (refused, found) = with_named_memory(&what, |memory| {
                             let options = OpenOptions {
                                 memory_bytes: Some(memory),
                                 tier: tier.clone(),
@@ -120,22 +122,22 @@ fn what_a_search_names_is_enough() {
 }
 
 #[test]
-fn what_a_build_names_is_enough() {
-    let mut number = 0..;
+fn the_memory_that_a_refused_build_names_is_enough() {
+    let mut cases = CaseSelection::one_in(29);
     for dim in [1, 7, 128, 4096] {
         for element in [Element::F32, Element::U8] {
             for count in [1, 2, 20, 63, 300] {
                 let data = data(element, count, dim);
                 for (name, family) in families(dim) {
                     for threads in [1, 3] {
-                        if !number.next().is_some_and(|number| taken(number, 29)) {
+                        if !cases.next_runs() {
                             continue;
                         }
                         let what = format!("{name} of {count} x {dim} {element}, {threads} threads");
                         let dir = tempfile::tempdir().unwrap();
                         let path = dir.path().join("index");
-                        let options = BuildOptions { threads, ..quickly(family.clone()) };
-                        let (refused, _) = with_what_is_named(&what, |memory| {
+                        let options = BuildOptions { threads, ..quick_build(family.clone()) };
+                        let (refused, _) = with_named_memory(&what, |memory| {
                             let options = BuildOptions { memory_bytes: Some(memory), ..options.clone() };
                             build(&data, &path, &options, &Silent)
                         });
@@ -147,25 +149,31 @@ fn what_a_build_names_is_enough() {
     }
 }
 
-/// Buffers that are reserved and never used take no memory.
+/// Reserved buffers that are never used take no memory.
 #[test]
-fn what_a_search_used_of_few_long_vectors_is_not_all_that_is_reserved() {
+fn the_reported_memory_of_a_search_leaves_out_unused_buffers() {
     let dim = 16_384;
     let data = data(Element::F32, 48, dim);
     let queries = VectorFile::from_rows(Element::F32, dim, data.row(3).to_vec()).unwrap();
-    for (_, (name, family)) in families(dim).into_iter().enumerate().filter(|(number, _)| taken(*number, 2)) {
+    for (_, (name, family)) in
+        families(dim).into_iter().enumerate().filter(|(number, _)| case_runs(*number, 2))
+    {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("index");
-        let report = build(&data, &path, &quickly(family), &Silent).unwrap();
+        let report = build(&data, &path, &quick_build(family), &Silent).unwrap();
         let index = Index::open(&path, &OpenOptions::default()).unwrap();
         let options = SearchOptions { threads: 8, ..SearchOptions::default() };
         let found = index.search(&queries, &options, Control::default()).unwrap();
         let (used, fixed) = (index.dram_bytes_of(&found, &options), index.dram_bytes(0, 0, 0));
-        // One query holds a beam of a graph's records; of other families it has read the file once at most.
+        // A query of a graph holds the records of a beam. Queries of other families read the file once at
+        // most.
         let graph = ["padded", "csr"].contains(&name);
         let most = fixed + (6 << 20) + if graph { 0 } else { 2 * report.index_bytes };
         let index_bytes = report.index_bytes;
-        assert!(used > fixed && used <= most, "{name}: {used}, of it kept {fixed}, index of {index_bytes}");
+        assert!(
+            used > fixed && used <= most,
+            "{name}: {used}, {fixed} of the open index, {index_bytes} of its files"
+        );
         assert!(index.dram_bytes(4, 4, 100) >= used, "{name}");
     }
 }

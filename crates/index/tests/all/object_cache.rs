@@ -1,7 +1,7 @@
-//! An index in an object store behind a cache: filled ahead, searched without a request, the same answers, counted by kind.
+//! An index in an object store behind a cache: filling it, searches without requests, and the counters.
 
+use crate::cases::{full_or_quick, quick_build};
 use crate::clustered::vectors;
-use crate::whole::{of_whole, quickly};
 use bathyal_index::{
     BuildOptions, CacheUse, ClusterOptions, Effort, FamilyOptions, FillOptions, GraphOptions, Index,
     IndexError, OpenOptions, SearchOptions, SpannOptions, StoreOptions, build, fill,
@@ -19,11 +19,11 @@ fn options(scratch: &Path, cache: &[(&str, &str)]) -> StoreOptions {
 }
 
 #[test]
-fn what_was_filled_is_searched_without_a_request() {
+fn a_filled_cache_is_searched_without_a_request() {
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) = (vectors(Element::F32, 40_000, 96, 1), vectors(Element::F32, 40, 96, 2));
     let bare = options(dir.path(), &[]);
-    let building = BuildOptions { threads: 1, store: bare.clone(), ..quickly(ClusterOptions::default()) };
+    let building = BuildOptions { threads: 1, store: bare.clone(), ..quick_build(ClusterOptions::default()) };
     build(&data, Path::new(PATH), &building, &Silent).unwrap();
     let open = |store: &StoreOptions| {
         Index::open(PATH, &OpenOptions { store: store.clone(), wait: true, ..OpenOptions::default() })
@@ -46,17 +46,17 @@ fn what_was_filled_is_searched_without_a_request() {
     let first = fill_with(false, None);
     let all = fill_with(true, None);
     assert!(!all.limited && all.bytes > first.bytes && all.bytes < 32 << 20, "{all:?}");
-    assert!(fill_with(true, None).received_bytes < 1 << 20, "the record alone");
+    assert!(fill_with(true, None).received_bytes < 1 << 20, "only the record is received again");
 
-    // The caches above are gone, or go soon, and with them their memory: what follows is on disk, as a rule.
+    // The memory of the caches above is released now or soon. The blocks are then on disk.
     let index = open(&cached);
     assert_eq!(index.opening_requests().unwrap().requests, 2, "a list and the record");
     let found = search(&index);
     assert_eq!((&found.ids, &found.distances), (&from_store.ids, &from_store.distances));
-    let asked = found.requests.unwrap();
-    assert_eq!((asked.requests, asked.cache.misses), (0, 0));
-    assert!(asked.cache.hits + asked.cache.disk_hits > 0);
-    assert_eq!(search(&index).requests.unwrap().cache.disk_hits, 0, "now all is in memory");
+    let requests = found.requests.unwrap();
+    assert_eq!((requests.requests, requests.cache.misses), (0, 0));
+    assert!(requests.cache.hits + requests.cache.disk_hits > 0);
+    assert_eq!(search(&index).requests.unwrap().cache.disk_hits, 0, "now all blocks are in memory");
 
     let stats = index.stats();
     assert!(
@@ -71,12 +71,12 @@ fn what_was_filled_is_searched_without_a_request() {
     ));
 }
 
-/// What a query found in the cache is told by kind and by round, and the rounds are those that it is said to have had.
+/// The number of rounds in the report equals the number of hops of the query.
 #[test]
-fn what_the_cache_had_is_told_by_round() {
+fn cache_hits_are_reported_by_kind_and_round() {
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) =
-        (vectors(Element::F32, of_whole(20_000, 6000), 96, 3), vectors(Element::F32, 4, 96, 4));
+        (vectors(Element::F32, full_or_quick(20_000, 6000), 96, 3), vectors(Element::F32, 4, 96, 4));
     let families: [(&str, FamilyOptions, SearchOptions); 3] = [
         ("cluster", ClusterOptions::default().into(), SearchOptions::default()),
         ("spann", SpannOptions::default().into(), SearchOptions::default()),
@@ -86,18 +86,18 @@ fn what_the_cache_had_is_told_by_round() {
             SearchOptions { effort: Effort::SearchList(40), beam_width: Some(4), ..SearchOptions::default() },
         ),
     ];
-    for (name, family, asked) in families {
+    for (name, family, options_of_search) in families {
         let path = format!("memory://object-cache/rounds-{name}");
-        let building = BuildOptions { threads: 2, store: options(dir.path(), &[]), ..quickly(family) };
+        let building = BuildOptions { threads: 2, store: options(dir.path(), &[]), ..quick_build(family) };
         build(&data, Path::new(&path), &building, &Silent).unwrap();
         let store = options(dir.path(), &[("cache_memory", "64MiB")]);
         let open = OpenOptions { store, wait: true, ..OpenOptions::default() };
         let index = Index::open(&path, &open).unwrap();
-        assert_eq!(index.cache_rounds(), [], "{name}: to open an index is no round");
+        assert_eq!(index.cache_rounds(), [], "{name}: opening an index is not a round");
 
-        let told = index.explain(&queries, 0, &asked, Control::default()).unwrap();
-        let store = told.store.as_ref().unwrap();
-        assert_eq!(store.cache_rounds.len(), told.hops as usize, "{name}: {store:?}");
+        let explained = index.explain(&queries, 0, &options_of_search, Control::default()).unwrap();
+        let store = explained.store.as_ref().unwrap();
+        assert_eq!(store.cache_rounds.len(), explained.hops as usize, "{name}: {store:?}");
         let sum = |counts: &mut dyn Iterator<Item = &CacheUse>| {
             counts.fold(CacheUse::default(), |mut sum, used| {
                 sum += *used;
@@ -108,19 +108,25 @@ fn what_the_cache_had_is_told_by_round() {
         assert_eq!(of_rounds, sum(&mut store.cache.values()), "{name}");
         assert_eq!(of_rounds, store.first.cache, "{name}");
         assert!(store.first.requests > 0 && of_rounds.misses > 0, "{name}: {store:?}");
-        assert_eq!((store.again.requests, store.again.cache.misses), (0, 0), "{name}: it is there by then");
+        assert_eq!(
+            (store.again.requests, store.again.cache.misses),
+            (0, 0),
+            "{name}: the blocks are in the cache"
+        );
         assert_eq!(store.again.cache.hits, of_rounds.blocks(), "{name}: the same blocks");
 
         let text = index.stats().to_prometheus();
         assert!(text.contains(",round=\"1\",from=\"store\"} "), "{name}: {text}");
         assert_eq!(index.stats().store_cache_rounds, index.cache_rounds());
-        assert!(serde_json::to_value(&told).unwrap()["store"]["cache_rounds"].is_array());
+        assert!(serde_json::to_value(&explained).unwrap()["store"]["cache_rounds"].is_array());
         drop(index);
 
-        // Without a cache the store is asked both times, and of one that is here nothing is told.
+        // Without a cache both searches send requests. An index in a folder has no requests.
         let bare = OpenOptions { store: options(dir.path(), &[]), wait: true, ..OpenOptions::default() };
-        let bare =
-            Index::open(&path, &bare).unwrap().explain(&queries, 0, &asked, Control::default()).unwrap();
+        let bare = Index::open(&path, &bare)
+            .unwrap()
+            .explain(&queries, 0, &options_of_search, Control::default())
+            .unwrap();
         let store = bare.store.unwrap();
         assert!(
             store.first.requests > 0 && store.first.requests == store.again.requests,
@@ -128,15 +134,15 @@ fn what_the_cache_had_is_told_by_round() {
         );
         assert!(store.cache.is_empty() && store.cache_rounds.is_empty(), "{name}: {store:?}");
     }
-    let here = dir.path().join("here");
-    build(&data, &here, &quickly(ClusterOptions::default()), &Silent).unwrap();
-    let index = Index::open(&here, &OpenOptions::default()).unwrap();
-    let told = index.explain(&queries, 0, &SearchOptions::default(), Control::default()).unwrap();
-    assert!(told.store.is_none() && serde_json::to_value(&told).unwrap().get("store").is_none());
+    let local = dir.path().join("local");
+    build(&data, &local, &quick_build(ClusterOptions::default()), &Silent).unwrap();
+    let index = Index::open(&local, &OpenOptions::default()).unwrap();
+    let explained = index.explain(&queries, 0, &SearchOptions::default(), Control::default()).unwrap();
+    assert!(explained.store.is_none() && serde_json::to_value(&explained).unwrap().get("store").is_none());
 }
 
 #[test]
-fn there_has_to_be_a_cache_to_fill() {
+fn filling_without_a_cache_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let filled = fill(PATH, &options(dir.path(), &[]), &FillOptions::default(), &Silent);
     assert!(matches!(filled, Err(IndexError::Parameter(_))), "{filled:?}");

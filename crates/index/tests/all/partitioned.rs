@@ -1,7 +1,7 @@
-//! Partitions: what an index of them keeps to, and that a batch of queries reads each of them once.
+//! Partitioned indexes: the cache of sub-indexes, the limits of partitions, and the recall.
 
+use crate::cases::quick_build;
 use crate::clustered::vectors;
-use crate::whole::quickly;
 use bathyal_index::families::partitioned::{PartitionedEntry, Pivots};
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::open::WrapTier;
@@ -31,16 +31,16 @@ const OWN: PartitionedOptions = PartitionedOptions {
     overflow_vectors: 0,
 };
 
-fn of(own: PartitionedOptions) -> BuildOptions {
-    BuildOptions { threads: 2, ..quickly(own) }
+fn build_options(own: PartitionedOptions) -> BuildOptions {
+    BuildOptions { threads: 2, ..quick_build(own) }
 }
 
 fn entry(path: &Path) -> PartitionedEntry {
     PartitionedEntry::read(&Manifest::read(path).unwrap()).unwrap()
 }
 
-/// A search of so many partitions by one thread, with so many queries under way.
-fn few(probes: u32, in_flight: usize) -> SearchOptions {
+/// Returns options of a search on one thread.
+fn search_options(probes: u32, in_flight: usize) -> SearchOptions {
     SearchOptions {
         effort: Effort::SearchList(40),
         probes: Some(probes),
@@ -54,8 +54,8 @@ fn search(index: &Index, queries: &VectorFile, options: &SearchOptions) -> Searc
     index.search(queries, options, Control::default()).unwrap()
 }
 
-/// The least budget that opens an index.
-fn least(path: &Path) -> u64 {
+/// Returns the smallest budget that opens an index.
+fn smallest_budget(path: &Path) -> u64 {
     let refused = Index::open(path, &OpenOptions { memory_bytes: Some(1), ..OpenOptions::default() });
     match refused {
         Err(IndexError::Memory { needed, .. }) => needed,
@@ -63,10 +63,10 @@ fn least(path: &Path) -> u64 {
     }
 }
 
-/// Through a simulated device.
+/// Opens an index on a simulated device.
 fn simulated(path: &Path, memory_bytes: Option<u64>, options: SimOptions) -> (Index, SimHandle) {
-    let kept: Arc<Mutex<Option<SimHandle>>> = Arc::default();
-    let keep = kept.clone();
+    let cache: Arc<Mutex<Option<SimHandle>>> = Arc::default();
+    let keep = cache.clone();
     let wrap: WrapTier = Arc::new(move |tier| {
         let sim = SimTier::over(tier, options.clone());
         *keep.lock().unwrap() = Some(sim.handle());
@@ -74,54 +74,55 @@ fn simulated(path: &Path, memory_bytes: Option<u64>, options: SimOptions) -> (In
     });
     let options = OpenOptions { wrap: Some(wrap), memory_bytes, ..OpenOptions::default() };
     let index = Index::open(path, &options).unwrap();
-    let handle = kept.lock().unwrap().take().unwrap();
+    let handle = cache.lock().unwrap().take().unwrap();
     (index, handle)
 }
 
 #[test]
-fn a_batch_reads_each_partition_once_however_little_is_kept() {
+fn a_batch_reads_each_partition_once_with_a_small_cache() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
     let (data, queries) = (vectors(Element::U8, 4000, 32, 1), vectors(Element::U8, 600, 32, 2));
-    build(&data, &path, &of(OWN), &Silent).unwrap();
+    build(&data, &path, &build_options(OWN), &Silent).unwrap();
     let partitions = u64::from(entry(&path).partitions);
     let expected = search(
         &Index::open(&path, &OpenOptions { tier: TierChoice::Dram, ..OpenOptions::default() }).unwrap(),
         &queries,
-        &few(6, 1),
+        &search_options(6, 1),
     );
-    // A tenth of the partitions is kept.
+    // The cache has space for a tenth of the partitions.
     let open = || simulated(&path, None, SimOptions::default());
     let (index, sim) = open();
-    let found = search(&index, &queries, &few(6, 600));
+    let found = search(&index, &queries, &search_options(6, 600));
     assert_eq!((&found.ids, &found.distances), (&expected.ids, &expected.distances));
-    // But for what the tier aligns reads to.
+    // The tier aligns reads, which changes the bytes.
     let mut both = found.per_query.iter().zip(&expected.per_query);
     let same = both.all(|(a, b)| QueryStats { bytes: b.bytes, ..*a } == *b);
-    assert!(same, "what queries ask for is the same wherever it lies");
-    let kept = index.cache_counters().unwrap();
-    // Each query looks at six, and each of those that any looks at is read once.
-    assert_eq!((found.totals.reads, kept.misses + kept.hits), (600 * 6, 600 * 6));
-    assert!(kept.misses <= partitions && kept.misses > partitions / 2, "{kept:?} of {partitions}");
-    assert_eq!(sim.stats().reads, kept.misses);
-    assert!(kept.capacity_pages < partitions / 5, "{kept:?} of {partitions}");
-    // Few at a time read again what was given up.
+    assert!(same, "the reads of queries do not depend on the tier");
+    let cache = index.cache_counters().unwrap();
+    // Each query reads six partitions, and the tier reads each partition once.
+    assert_eq!((found.totals.reads, cache.misses + cache.hits), (600 * 6, 600 * 6));
+    assert!(cache.misses <= partitions && cache.misses > partitions / 2, "{cache:?} of {partitions}");
+    assert_eq!(sim.stats().reads, cache.misses);
+    assert!(cache.capacity_pages < partitions / 5, "{cache:?} of {partitions}");
+    // With few queries in flight, partitions are evicted and read again.
     for in_flight in [1, 9] {
         let (index, _) = open();
-        let found = search(&index, &queries, &few(6, in_flight));
+        let found = search(&index, &queries, &search_options(6, in_flight));
         assert_eq!((&found.ids, &found.distances), (&expected.ids, &expected.distances));
         assert!(index.cache_counters().unwrap().misses > 3 * partitions, "{:?}", index.cache_counters());
     }
 }
 
 #[test]
-fn threads_share_what_is_kept_and_find_the_same() {
+fn threads_share_the_cache_and_find_the_same() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
     let (data, queries) = (vectors(Element::F32, 3000, 24, 1), vectors(Element::F32, 400, 24, 2));
-    build(&data, &path, &of(OWN), &Silent).unwrap();
-    let expected = search(&Index::open(&path, &OpenOptions::default()).unwrap(), &queries, &few(5, 1));
-    for memory in [least(&path), least(&path) + (1 << 20)] {
+    build(&data, &path, &build_options(OWN), &Silent).unwrap();
+    let expected =
+        search(&Index::open(&path, &OpenOptions::default()).unwrap(), &queries, &search_options(5, 1));
+    for memory in [smallest_budget(&path), smallest_budget(&path) + (1 << 20)] {
         let options = OpenOptions { memory_bytes: Some(memory), ..OpenOptions::default() };
         let index = Index::open(&path, &options).unwrap();
         std::thread::scope(|scope| {
@@ -129,9 +130,9 @@ fn threads_share_what_is_kept_and_find_the_same() {
                 let (index, queries, expected) = (&index, &queries, &expected);
                 scope.spawn(move || {
                     for in_flight in [None, Some(1), Some(50)] {
-                        let options = SearchOptions { threads, in_flight, ..few(5, 1) };
+                        let options = SearchOptions { threads, in_flight, ..search_options(5, 1) };
                         let found = index.search(queries, &options, Control::default());
-                        // A budget this small may not hold so many queries, which is said.
+                        // The smallest budget may not be enough for so many queries in flight.
                         let found = match found {
                             Err(IndexError::Memory { .. }) => continue,
                             found => found.unwrap(),
@@ -145,31 +146,33 @@ fn threads_share_what_is_kept_and_find_the_same() {
 }
 
 #[test]
-fn what_could_not_be_read_is_read_by_the_next_who_wants_it() {
+fn a_partition_that_could_not_be_read_is_read_again_by_the_next_query() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
     let (data, queries) = (vectors(Element::U8, 2000, 32, 1), vectors(Element::U8, 200, 32, 2));
-    build(&data, &path, &of(OWN), &Silent).unwrap();
-    let expected = search(&Index::open(&path, &OpenOptions::default()).unwrap(), &queries, &few(4, 1));
+    build(&data, &path, &build_options(OWN), &Silent).unwrap();
+    let expected =
+        search(&Index::open(&path, &OpenOptions::default()).unwrap(), &queries, &search_options(4, 1));
     for fault in [Fault::Error(5), Fault::Short(100), Fault::Flip(8000)] {
         let script = vec![(When::Nth(7), fault)];
         let (index, sim) = simulated(&path, None, SimOptions { script, ..SimOptions::default() });
-        let failed = index.search(&queries, &few(4, 200), Control::default());
+        let failed = index.search(&queries, &search_options(4, 200), Control::default());
         assert!(matches!(failed, Err(IndexError::Read { .. } | IndexError::Damaged { .. })), "{fault:?}");
-        let found = search(&index, &queries, &few(4, 200));
+        let found = search(&index, &queries, &search_options(4, 200));
         assert_eq!((&found.ids, &found.distances), (&expected.ids, &expected.distances), "{fault:?}");
         assert!(sim.violations().is_empty());
     }
 }
 
 #[test]
-fn searches_that_end_early_leave_nothing_wanted() {
+fn cancelled_searches_leave_no_pending_reads() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
     let (data, queries) = (vectors(Element::U8, 2000, 32, 1), vectors(Element::U8, 300, 32, 2));
-    build(&data, &path, &of(OWN), &Silent).unwrap();
-    let expected = search(&Index::open(&path, &OpenOptions::default()).unwrap(), &queries, &few(4, 1));
-    let (index, _) = simulated(&path, Some(least(&path) + (1 << 20)), SimOptions::default());
+    build(&data, &path, &build_options(OWN), &Silent).unwrap();
+    let expected =
+        search(&Index::open(&path, &OpenOptions::default()).unwrap(), &queries, &search_options(4, 1));
+    let (index, _) = simulated(&path, Some(smallest_budget(&path) + (1 << 20)), SimOptions::default());
     for _ in 0..20 {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -178,17 +181,17 @@ fn searches_that_end_early_leave_nothing_wanted() {
                 stop.store(true, std::sync::atomic::Ordering::Relaxed);
             });
             let control = Control { cancel: Some(&stop), deadline: None };
-            let _ = index.search(&queries, &few(4, 300), control);
+            let _ = index.search(&queries, &search_options(4, 300), control);
         });
-        let found = search(&index, &queries, &few(4, 300));
+        let found = search(&index, &queries, &search_options(4, 300));
         assert_eq!((&found.ids, &found.distances), (&expected.ids, &expected.distances));
     }
 }
 
 #[test]
-fn partitions_are_as_large_as_they_may_be_and_hold_every_vector() {
+fn partitions_keep_to_their_limit_and_contain_every_vector() {
     let dir = tempfile::tempdir().unwrap();
-    // A third of them are one vector, and a third lie together.
+    // A third of the set are copies of one vector, and a third are near each other.
     let mut rows = vec![7_u8; 1000 * 16];
     rows.extend((0..1000).flat_map(|i| (0..16).map(move |d| if d == i % 16 { 9 } else { 8 })));
     rows.extend_from_slice(vectors(Element::U8, 1000, 16, 5).rows(0..1000).unwrap());
@@ -197,13 +200,13 @@ fn partitions_are_as_large_as_they_may_be_and_hold_every_vector() {
         for replicas in [1, 2, 8] {
             let path = dir.path().join(format!("{pivots}-{replicas}"));
             let own = PartitionedOptions { pivots, replicas, ..OWN };
-            build(&data, &path, &of(own), &Silent).unwrap();
+            build(&data, &path, &build_options(own), &Silent).unwrap();
             let report = verify(&path, &Silent).unwrap();
             assert!(report.sound && report.vectors == 3000, "{report:?}");
             let entry = entry(&path);
             assert!(entry.most_vectors <= 200, "{}", entry.most_vectors);
             let index = Index::open(&path, &OpenOptions::default()).unwrap();
-            let all = SearchOptions { k: 3000, effort: Effort::SearchList(3000), ..few(1, 1) };
+            let all = SearchOptions { k: 3000, effort: Effort::SearchList(3000), ..search_options(1, 1) };
             let one = VectorFile::from_rows(Element::U8, 16, vec![7; 16]).unwrap();
             let found: BTreeSet<u32> = search(&index, &one, &all).ids.into_iter().collect();
             assert_eq!(found.len(), 3000);
@@ -212,24 +215,24 @@ fn partitions_are_as_large_as_they_may_be_and_hold_every_vector() {
 }
 
 #[test]
-fn any_number_of_threads_builds_the_same() {
+fn the_number_of_threads_does_not_change_the_index() {
     let dir = tempfile::tempdir().unwrap();
     let data = vectors(Element::F32, 2000, 20, 3);
     let files = [1, 2, 3].map(|threads| {
         let path = dir.path().join(threads.to_string());
-        build(&data, &path, &BuildOptions { threads, ..of(OWN) }, &Silent).unwrap();
+        build(&data, &path, &BuildOptions { threads, ..build_options(OWN) }, &Silent).unwrap();
         Manifest::read(&path).unwrap().files
     });
     assert!(files[0] == files[1] && files[1] == files[2]);
 }
 
 #[test]
-fn a_recall_that_was_asked_for_is_reached() {
+fn a_requested_recall_is_reached() {
     let dir = tempfile::tempdir().unwrap();
     for metric in Metric::ALL {
         let path = dir.path().join(metric.name());
         let (data, queries) = (vectors(Element::F32, 6000, 24, 1), vectors(Element::F32, 300, 24, 9));
-        build(&data, &path, &BuildOptions { metric, ..of(OWN) }, &Silent).unwrap();
+        build(&data, &path, &BuildOptions { metric, ..build_options(OWN) }, &Silent).unwrap();
         let truth = exact_neighbors(&data, &queries, metric, 10, None, &Silent).unwrap();
         let index = Index::open(&path, &OpenOptions::default()).unwrap();
         let mut last = 0;
@@ -238,22 +241,21 @@ fn a_recall_that_was_asked_for_is_reached() {
             let found = search(&index, &queries, &options);
             let reached = recall(&truth, &found.ids, 10, 300).unwrap();
             assert!(reached >= f64::from(asked) - 0.03, "{metric} {asked}: {reached}");
-            let looked_at = found.totals.own.of("subindexes").unwrap();
-            assert!(looked_at >= last, "{metric}: more recall by fewer partitions");
-            last = looked_at;
+            let searched = found.totals.own.of("subindexes").unwrap();
+            assert!(searched >= last, "{metric}: more recall with fewer partitions");
+            last = searched;
         }
     }
 }
 
 #[test]
-fn partitions_that_changed_places_are_damage() {
+fn partitions_of_another_index_are_damage() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
-    // All of one length: the same vector 200 times, so that there are as many links everywhere.
     let (data, query) = (vectors(Element::U8, 2000, 32, 1), vectors(Element::U8, 1, 32, 2));
-    build(&data, &path, &of(OWN), &Silent).unwrap();
+    build(&data, &path, &build_options(OWN), &Silent).unwrap();
     let other = dir.path().join("other");
-    build(&vectors(Element::U8, 2000, 32, 8), &other, &of(OWN), &Silent).unwrap();
+    build(&vectors(Element::U8, 2000, 32, 8), &other, &build_options(OWN), &Silent).unwrap();
     let file = |path: &Path| path.join("partitions.bin");
     let own = std::fs::read(file(&path)).unwrap();
     let mut bytes = own.clone();
@@ -263,7 +265,8 @@ fn partitions_that_changed_places_are_damage() {
     for tier in [TierChoice::File, TierChoice::Dram] {
         std::fs::write(file(&path), &bytes).unwrap();
         let opened = Index::open(&path, &OpenOptions { tier: tier.clone(), ..OpenOptions::default() });
-        let outcome = opened.and_then(|index| index.search(&query, &few(4, 1), Control::default()));
+        let outcome =
+            opened.and_then(|index| index.search(&query, &search_options(4, 1), Control::default()));
         assert!(matches!(outcome, Err(IndexError::Damaged { .. })), "{tier}");
         assert!(!verify(&path, &Silent).unwrap().sound);
         std::fs::write(file(&path), &own).unwrap();
@@ -271,7 +274,7 @@ fn partitions_that_changed_places_are_damage() {
 }
 
 #[test]
-fn numbers_that_make_no_partitions_are_refused() {
+fn options_out_of_range_are_refused_by_name() {
     let data = vectors(Element::U8, 100, 8, 1);
     let dir = tempfile::tempdir().unwrap();
     let refused = [
@@ -282,7 +285,8 @@ fn numbers_that_make_no_partitions_are_refused() {
         (PartitionedOptions { construction_list: 1, ..OWN }, "construction_list"),
     ];
     for (own, name) in refused {
-        let error = build(&data, &dir.path().join("index"), &of(own), &Silent).unwrap_err().to_string();
+        let error =
+            build(&data, &dir.path().join("index"), &build_options(own), &Silent).unwrap_err().to_string();
         assert!(error.starts_with(&format!("{name} is ")), "{error}");
     }
 }

@@ -1,8 +1,8 @@
-//! A pipe, a device or a folder in place of any file of an index is refused at once: nobody waits for it, and nobody reads
-//! from it without end.
+//! A pipe, a device or a folder in place of a file of an index. It is refused at once: no function waits for
+//! it or reads from it without end.
 
+use crate::cases::quick_build;
 use crate::clustered::vectors;
-use crate::whole::quickly;
 use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::format::manifest::Manifest;
@@ -17,10 +17,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-/// Puts something else in place of a file.
-fn replace(path: &Path, by: &str) {
+/// Replaces a file by something that is not a regular file.
+fn replace(path: &Path, replacement: &str) {
     std::fs::remove_file(path).unwrap();
-    match by {
+    match replacement {
         "a pipe" => {
             let name = CString::new(path.as_os_str().as_bytes()).unwrap();
             // SAFETY: the name is a C string.
@@ -31,15 +31,16 @@ fn replace(path: &Path, by: &str) {
     }
 }
 
-fn put_back(path: &Path, bytes: &[u8]) {
+fn restore(path: &Path, bytes: &[u8]) {
     let _ = std::fs::remove_file(path).or_else(|_| std::fs::remove_dir(path));
     std::fs::write(path, bytes).unwrap();
 }
 
+/// Replaces each file of an index, and checks that errors name the file and its replacement.
 fn check(family: impl Into<FamilyOptions>) {
     let dir = tempfile::tempdir().unwrap();
     let (index, copy) = (dir.path().join("index"), dir.path().join("copy"));
-    let options = BuildOptions { threads: 1, ..quickly(family) };
+    let options = BuildOptions { threads: 1, ..quick_build(family) };
     let family = options.family.family();
     build(&vectors(Element::F32, 60, 4, 1), &index, &options, &Silent).unwrap();
     let manifest = Manifest::read(&index).unwrap();
@@ -53,14 +54,14 @@ fn check(family: impl Into<FamilyOptions>) {
     for name in &names {
         let path = index.join(name);
         let bytes = std::fs::read(&path).unwrap();
-        for by in ["a pipe", "a device", "a folder"] {
-            replace(&path, by);
-            let what = format!("{family}: {by} in place of {name}");
+        for replacement in ["a pipe", "a device", "a folder"] {
+            replace(&path, replacement);
+            let what = format!("{family}: {replacement} in place of {name}");
             let mut refusals = Vec::new();
             let mapped = "mapped".parse().unwrap();
             for tier in [TierChoice::File, TierChoice::Dram, mapped] {
                 let options = OpenOptions { tier, ..OpenOptions::default() };
-                // A file that this tier does not need is not looked at.
+                // An index opens if the tier does not need the file.
                 refusals.extend(Index::open(&index, &options).err().map(|error| error.to_string()));
             }
             match verify(&index, &Silent) {
@@ -77,35 +78,35 @@ fn check(family: impl Into<FamilyOptions>) {
             }
             assert!(!refusals.is_empty(), "{what}");
             for refusal in refusals {
-                assert!(refusal.contains(by) && refusal.contains(name), "{what}: {refusal}");
+                assert!(refusal.contains(replacement) && refusal.contains(name), "{what}: {refusal}");
             }
         }
-        put_back(&path, &bytes);
+        restore(&path, &bytes);
     }
     assert!(verify(&index, &Silent).unwrap().sound);
 }
 
 #[test]
-fn graphs() {
+fn files_of_graphs_must_be_regular_files() {
     check(GraphOptions { max_degree: 8, ..GraphOptions::default() });
 }
 
 #[test]
-fn groups() {
+fn files_of_groups_must_be_regular_files() {
     check(ClusterOptions::default());
 }
 
 #[test]
-fn flat() {
+fn files_of_flat_indexes_must_be_regular_files() {
     check(FlatOptions { code_bytes: Some(8), ..FlatOptions::default() });
 }
 
 #[test]
-fn hash_tables() {
+fn files_of_hash_tables_must_be_regular_files() {
     check(LshOptions { tables: 3, ..LshOptions::default() });
 }
 
 #[test]
-fn posting_lists() {
+fn files_of_posting_lists_must_be_regular_files() {
     check(SpannOptions { layout: PostingLayout::Grouped, ..SpannOptions::default() });
 }

@@ -1,19 +1,19 @@
-//! What is said of a build before it begins is what it then takes and makes, in every family.
+//! Plans of builds of every family, compared with the memory, files and stages of the builds.
 
-use crate::whole::{quickly, taken};
+use crate::cases::{case_runs, quick_build};
+use crate::progress::StageLog;
 use bathyal_index::families;
 use bathyal_index::{
     BuildOptions, BuildPlan, FamilyOptions, GivenOptions, IndexError, StoreAs, build, inspect, plan_build,
 };
 use bathyal_kernels::{Element, Metric};
 use bathyal_vectors::VectorFile;
-use bathyal_vectors::progress::Progress;
+use bathyal_vectors::progress::Silent;
 use serde_json::{Value, json};
-use std::sync::Mutex;
 
-/// How far apart the bounds of an index may be whose size follows from its shape, but for the codec.
+/// Largest ratio of the bounds of an index whose size depends on its shape and its codec alone.
 const CLOSE: f64 = 1.1;
-/// How far apart they may be where links or copies of vectors decide.
+/// Largest ratio of the bounds of an index whose size depends on the number of links or copies.
 const WIDE: f64 = 4.0;
 
 fn family(name: &str, given: Value) -> FamilyOptions {
@@ -21,8 +21,8 @@ fn family(name: &str, given: Value) -> FamilyOptions {
     families::options(name, &given).unwrap()
 }
 
-/// Every family in every layout, with how far apart the bounds may be.
-fn all() -> Vec<(FamilyOptions, f64)> {
+/// Returns every family in every layout, with the largest ratio of its bounds.
+fn families() -> Vec<(FamilyOptions, f64)> {
     vec![
         (family("cluster", json!({})), CLOSE),
         (family("cluster", json!({"code_kind": "rabitq2", "code_bytes": 24})), CLOSE),
@@ -47,7 +47,7 @@ fn all() -> Vec<(FamilyOptions, f64)> {
     ]
 }
 
-/// `count x dim` values that look random, in five heaps.
+/// Returns `count x dim` pseudorandom values in five clusters.
 fn data(element: Element, count: usize, dim: usize) -> VectorFile {
     let mut state = 88_172_645_463_325_252_u64;
     let mut next = || {
@@ -65,34 +65,18 @@ fn data(element: Element, count: usize, dim: usize) -> VectorFile {
     VectorFile::from_rows(element, dim, bytes).unwrap()
 }
 
-/// The names of the stages that a build reports.
-#[derive(Default)]
-struct Stages(Mutex<Vec<String>>);
-
-impl Progress for Stages {
-    fn stage(&self, name: &str, _total: u64) {
-        self.0.lock().unwrap().push(name.to_owned());
-    }
-
-    fn advance(&self, _done: u64) {}
-
-    fn cancelled(&self) -> bool {
-        false
-    }
-}
-
-/// Builds what was planned and compares: memory, files, stages.
+/// Plans a build, runs it, and compares memory, files and stages.
 fn check(data: &VectorFile, options: &BuildOptions) -> BuildPlan {
     let plan = plan_build(data, options).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("index");
-    let stages = Stages::default();
+    let stages = StageLog::default();
     let report = build(data, &path, options, &stages).unwrap();
     let what = format!("{:?}", options.family);
     assert_eq!(report.planned_memory_bytes, plan.memory.planned_bytes, "{what}");
     let bounds = plan.least_index_bytes..=plan.most_index_bytes;
     assert!(bounds.contains(&report.index_bytes), "{what}: {} of {bounds:?}", report.index_bytes);
-    let files = inspect(&path, &bathyal_vectors::progress::Silent).unwrap().manifest.files;
+    let files = inspect(&path, &Silent).unwrap().manifest.files;
     let names = |mut names: Vec<String>| {
         names.sort();
         names
@@ -107,7 +91,7 @@ fn check(data: &VectorFile, options: &BuildOptions) -> BuildPlan {
         let bounds = planned.least_bytes..=planned.most_bytes;
         assert!(bounds.contains(&file.bytes), "{what}: {} has {} of {bounds:?}", file.name, file.bytes);
     }
-    let reported = stages.0.into_inner().unwrap();
+    let reported = stages.names();
     for stage in &plan.stages {
         assert!(reported.iter().any(|name| name == stage.name), "{what}: {} of {reported:?}", stage.name);
     }
@@ -115,28 +99,28 @@ fn check(data: &VectorFile, options: &BuildOptions) -> BuildPlan {
 }
 
 #[test]
-fn every_family_takes_and_makes_what_was_planned() {
+fn builds_of_every_family_match_their_plan() {
     let vectors = data(Element::F32, 1500, 20);
-    for (family, apart) in all() {
-        let options = BuildOptions { threads: 2, ..quickly(family) };
+    for (family, largest_ratio) in families() {
+        let options = BuildOptions { threads: 2, ..quick_build(family) };
         let plan = check(&vectors, &options);
-        let found = plan.most_index_bytes as f64 / plan.least_index_bytes as f64;
-        assert!(found <= apart, "{:?}: bounds are {found:.2} apart", options.family);
+        let ratio = plan.most_index_bytes as f64 / plan.least_index_bytes as f64;
+        assert!(ratio <= largest_ratio, "{:?}: the ratio of the bounds is {ratio:.2}", options.family);
         assert!(plan.memory.fits && plan.memory.advice.is_none() && !plan.stages.is_empty());
     }
 }
 
 #[test]
-fn other_elements_metrics_and_forms_are_planned_as_well() {
+fn builds_of_other_elements_metrics_and_stored_forms_match_their_plan() {
     let (bytes, floats) = (data(Element::U8, 700, 37), data(Element::F32, 700, 37));
-    for (number, (family, _)) in all().into_iter().enumerate() {
-        let plain = BuildOptions { threads: 2, ..quickly(family) };
+    for (number, (family, _)) in families().into_iter().enumerate() {
+        let plain = BuildOptions { threads: 2, ..quick_build(family) };
         let metrics = [Metric::InnerProduct, Metric::Cosine].into_iter().enumerate();
-        // Each family with a metric, and every other one with a form.
-        for (_, metric) in metrics.filter(|(at, _)| taken(number + at, 2)) {
+        // Each family with a metric, and every second one with a stored form.
+        for (_, metric) in metrics.filter(|(at, _)| case_runs(number + at, 2)) {
             check(&bytes, &BuildOptions { metric, ..plain.clone() });
         }
-        if !taken(number, 2) {
+        if !case_runs(number, 2) {
             continue;
         }
         let plan = check(&floats, &BuildOptions { store_as: Some(StoreAs::F16), ..plain });
@@ -145,27 +129,27 @@ fn other_elements_metrics_and_forms_are_planned_as_well() {
 }
 
 #[test]
-fn long_vectors_are_planned_as_well() {
+fn builds_of_long_vectors_match_their_plan() {
     let vectors = data(Element::F32, 300, 700);
     for name in ["cluster", "graph", "spann", "flat", "lsh", "partitioned"] {
-        check(&vectors, &BuildOptions { threads: 2, ..quickly(family(name, json!({}))) });
+        check(&vectors, &BuildOptions { threads: 2, ..quick_build(family(name, json!({}))) });
     }
 }
 
 #[test]
-fn a_set_that_is_divided_is_planned_as_well() {
+fn builds_in_parts_match_their_plan() {
     let vectors = data(Element::F32, 6000, 16);
     for name in ["cluster", "spann", "graph"] {
-        let options = BuildOptions { threads: 1, ..quickly(family(name, json!({}))) };
+        let options = BuildOptions { threads: 1, ..quick_build(family(name, json!({}))) };
         let whole = plan_build(&vectors, &options).unwrap().memory.planned_bytes;
-        // The least that is possible at all, which is what a budget of nothing is told to need.
-        let nothing =
+        // The plan of a budget of one byte names the least possible memory.
+        let one_byte =
             plan_build(&vectors, &BuildOptions { memory_bytes: Some(1), ..options.clone() }).unwrap();
-        assert!(!nothing.memory.fits && nothing.memory.advice.is_some(), "{name}");
-        let least = nothing.memory.planned_bytes;
+        assert!(!one_byte.memory.fits && one_byte.memory.advice.is_some(), "{name}");
+        let least = one_byte.memory.planned_bytes;
         let refused = BuildOptions { memory_bytes: Some(least - 1), ..options.clone() };
         let folder = tempfile::tempdir().unwrap();
-        let error = build(&vectors, &folder.path().join("x"), &refused, &bathyal_vectors::progress::Silent);
+        let error = build(&vectors, &folder.path().join("x"), &refused, &Silent);
         assert!(matches!(error, Err(IndexError::Memory { needed, .. }) if needed == least), "{name}");
         if least < whole {
             let plan = check(&vectors, &BuildOptions { memory_bytes: Some(least), ..options });
@@ -175,7 +159,7 @@ fn a_set_that_is_divided_is_planned_as_well() {
 }
 
 #[test]
-fn what_makes_no_index_is_refused_as_the_build_refuses_it() {
+fn a_plan_is_refused_for_the_reasons_of_the_build() {
     let vectors = data(Element::U8, 50, 8);
     let options = BuildOptions { store_as: Some(StoreAs::F16), ..BuildOptions::default() };
     let refused = plan_build(&vectors, &options).unwrap_err();

@@ -1,7 +1,9 @@
-//! Vectors of a cluster index by their ids: `positions.bin` leads to them, so that no others are read.
+//! Reads of vectors of a cluster index by their ids. `positions.bin` has their places, so that no others are
+//! read.
 
+use crate::cases::quick_build;
 use crate::clustered::vectors;
-use crate::whole::quickly;
+use crate::files::replace;
 use bathyal_index::families::cluster::ClusterEntry;
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::format::positions;
@@ -19,11 +21,11 @@ use std::sync::Arc;
 
 const COUNT: usize = 3000;
 
-/// An index of 3,000 vectors of which one (`dim` 1024) or many lie on a page.
-fn built(dir: &Path, element: Element, dim: usize) -> (VectorFile, PathBuf) {
+/// Builds an index of 3,000 vectors. A page has one vector of 1,024 dimensions, or many shorter ones.
+fn build_index(dir: &Path, element: Element, dim: usize) -> (VectorFile, PathBuf) {
     let (data, path) = (vectors(element, COUNT, dim, 1), dir.join("index"));
     let family = ClusterOptions { code_bytes: Some(16), ..ClusterOptions::default() };
-    build(&data, &path, &BuildOptions { threads: 2, ..quickly(family) }, &Silent).unwrap();
+    build(&data, &path, &BuildOptions { threads: 2, ..quick_build(family) }, &Silent).unwrap();
     (data, path)
 }
 
@@ -31,12 +33,12 @@ fn opened(path: &Path) -> Index {
     Index::open(path, &OpenOptions { tier: TierChoice::File, ..OpenOptions::default() }).unwrap()
 }
 
-/// The row of each id, one after the other.
+/// Returns the rows of the ids.
 fn rows_of(data: &VectorFile, ids: &[u32]) -> Vec<u8> {
     ids.iter().flat_map(|id| data.row(*id as usize)).copied().collect()
 }
 
-/// The pages of all vectors, by id, and the bytes of a page.
+/// Returns the page of each id, and the bytes of a page.
 fn pages(path: &Path) -> (Vec<u32>, usize) {
     let manifest = Manifest::read(path).unwrap();
     let layout = ClusterEntry::read(&manifest).unwrap().layout(&manifest).unwrap();
@@ -58,52 +60,44 @@ fn damage_others(path: &Path, ids: &[u32]) {
     std::fs::write(path.join("vectors.bin"), bytes).unwrap();
 }
 
-/// Puts other bytes into the place of a file, and what the manifest says of them.
-fn replace(path: &Path, bytes: &[u8]) {
-    let mut manifest = Manifest::read(path).unwrap();
-    let entry = manifest.files.iter_mut().find(|file| file.name == "positions.bin").unwrap();
-    (entry.bytes, entry.crc32c) = (bytes.len() as u64, crc32c::crc32c(bytes));
-    std::fs::write(path.join("positions.bin"), bytes).unwrap();
-    std::fs::write(path.join("manifest.json"), manifest.to_bytes().unwrap()).unwrap();
-}
-
 const SHAPES: [(Element, usize); 3] = [(Element::U8, 16), (Element::F32, 24), (Element::F32, 1024)];
 
 #[test]
-fn vectors_are_found_by_their_ids_and_no_others_are_read() {
+fn vectors_are_read_by_their_ids_and_no_others_are_read() {
     for (element, dim) in SHAPES {
         let dir = tempfile::tempdir().unwrap();
-        let (data, path) = built(dir.path(), element, dim);
+        let (data, path) = build_index(dir.path(), element, dim);
         let ids = [2999, 5, 1400, 5, 1022, 1023];
         damage_others(&path, &ids);
         let index = opened(&path);
         let found = index.vectors(&ids, Control::default()).unwrap();
         assert_eq!(found.bytes, rows_of(&data, &ids), "{element:?} x {dim}");
-        // So are those that a filter leaves.
+        // A search within a set reads only the vectors of the set.
         let set = Arc::new(RowSet::from_ids(COUNT as u32, [5, 1022, 1400, 2999].into_iter()));
         let options = SearchOptions { k: 10, ..SearchOptions::default() };
         let query = VectorFile::from_rows(element, dim, data.row(1400).to_vec()).unwrap();
         let found = opened(&path).search_within(&query, &options, &set, Control::default()).unwrap();
         assert_eq!((found.within, found.ids[0]), (Some(WithinPlan::Scan), 1400));
         assert_eq!(u64::from(found.per_query[0].reads), pages_of_set(&path, &set));
-        // Who asks for others learns that they are damaged.
+        // Other vectors are damaged.
         assert!(index.vectors(&[17], Control::default()).is_err());
     }
 }
 
+/// Returns the number of pages with vectors of a set.
 fn pages_of_set(path: &Path, set: &RowSet) -> u64 {
     let pages = pages(path).0;
     set.iter().map(|id| pages[id as usize]).collect::<HashSet<u32>>().len() as u64
 }
 
 #[test]
-fn each_vector_is_where_its_position_says() {
+fn each_vector_is_at_its_position() {
     for (element, dim) in SHAPES {
         let dir = tempfile::tempdir().unwrap();
-        let (data, path) = built(dir.path(), element, dim);
+        let (data, path) = build_index(dir.path(), element, dim);
         let index = opened(&path);
         let mixed: Vec<u32> = (0..COUNT as u32).map(|at| at * 1009 % COUNT as u32).collect();
-        // Few at a time, of which each is looked up, and then all.
+        // Few ids at a time, which are looked up one by one, and then all at once.
         for ids in mixed.chunks(50).chain([&mixed[..]]) {
             let found = index.vectors(ids, Control::default()).unwrap();
             assert_eq!(found.bytes, rows_of(&data, ids), "{element:?} x {dim}");
@@ -112,30 +106,30 @@ fn each_vector_is_where_its_position_says() {
 }
 
 #[test]
-fn positions_that_lie_or_are_damaged_are_found_out_and_missing_ones_are_done_without() {
+fn wrong_and_damaged_positions_are_found_and_missing_ones_are_not_needed() {
     let dir = tempfile::tempdir().unwrap();
-    let (data, path) = built(dir.path(), Element::U8, 16);
+    let (data, path) = build_index(dir.path(), Element::U8, 16);
     let sound = std::fs::read(path.join("positions.bin")).unwrap();
     let identity = Manifest::read(&path).unwrap().identity().unwrap();
     let places = positions::decode_all(identity, &sound).unwrap();
     let (pages, _) = pages(&path);
     let other = (0..COUNT).find(|id| pages[*id] != pages[7]).unwrap();
-    let refused = |places: &[u32], says: &str| {
+    let check_refused = |places: &[u32], message: &str| {
         let mut bytes = Vec::new();
         positions::encode(identity, 0, places, &mut bytes);
-        replace(&path, &bytes);
+        replace(&path, "positions.bin", &bytes);
         let found = opened(&path).vectors(&[7], Control::default());
         let error = found.map(|found| found.bytes.len()).unwrap_err().to_string();
-        assert!(error.contains(says), "{error}");
-        assert!(!verify(&path, &Silent).unwrap().sound, "{says}");
+        assert!(error.contains(message), "{error}");
+        assert!(!verify(&path, &Silent).unwrap().sound, "{message}");
     };
     let mut swapped = places.clone();
     swapped.swap(7, other);
-    refused(&swapped, "it is not where it should be");
+    check_refused(&swapped, "it is not where it should be");
     let mut beyond = places.clone();
     beyond[7] = u32::MAX;
-    refused(&beyond, "place 4294967295 is not below");
-    replace(&path, &sound);
+    check_refused(&beyond, "place 4294967295 is not below");
+    replace(&path, "positions.bin", &sound);
     assert!(verify(&path, &Silent).unwrap().sound);
 
     for at in (0..sound.len()).step_by(37) {
@@ -157,11 +151,11 @@ fn positions_that_lie_or_are_damaged_are_found_out_and_missing_ones_are_done_wit
 }
 
 #[test]
-fn a_scan_without_room_for_where_all_lie_looks_up_those_of_its_set_alone() {
+fn a_scan_in_little_memory_reads_only_the_positions_of_its_set() {
     for (element, dim) in SHAPES {
         let dir = tempfile::tempdir().unwrap();
-        let (data, path) = built(dir.path(), element, dim);
-        // None is in the second of the three blocks.
+        let (data, path) = build_index(dir.path(), element, dim);
+        // No id is in the second of the three blocks of positions.
         let ids = [5, 900, 2500, 2999];
         let set = Arc::new(RowSet::from_ids(COUNT as u32, ids.into_iter()));
         let query = VectorFile::from_rows(element, dim, data.row(900).to_vec()).unwrap();
@@ -172,7 +166,7 @@ fn a_scan_without_room_for_where_all_lie_looks_up_those_of_its_set_alone() {
         };
         let expected = search(None).unwrap();
         assert_eq!(expected.within, Some(WithinPlan::Scan));
-        // The least budget that such a search has.
+        // Search for the smallest budget of such a search.
         let (mut too_little, mut least) = (0, 1 << 30);
         while least - too_little > 512 {
             let middle = (too_little + least) / 2;
@@ -187,7 +181,7 @@ fn a_scan_without_room_for_where_all_lie_looks_up_those_of_its_set_alone() {
         let found = search(Some(least)).unwrap();
         assert_eq!((&found.ids, &found.within), (&expected.ids, &expected.within), "{element:?} x {dim}");
         assert_eq!(u64::from(found.per_query[0].reads), reads);
-        // Where there is room it is noted of all of them.
+        // With enough memory the search loads all positions, and meets the damaged block.
         assert!(search(None).is_err(), "{element:?} x {dim}");
         assert!(search(Some(1 << 30)).is_err(), "{element:?} x {dim}");
     }

@@ -1,8 +1,9 @@
-//! Builds and conversions that are killed, refused or out of space at every single operation of the store, and a machine
-//! that loses power there: the old index or the new one is under its name and answers as it should, a rerun works, and
-//! nothing is left over.
+//! Builds and conversions with a fault at every operation of the store: a kill, an error, no space, or a loss
+//! of power. Afterwards the old or the new index is under the name and answers correctly. A second run
+//! succeeds and leaves no other files.
 
-use crate::whole::{of_whole, taken};
+use crate::cases::{case_runs, full_or_quick};
+use crate::progress::StageLog;
 use bathyal_index::build::planned_memory;
 use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::families::lsh::LshOptions;
@@ -21,49 +22,48 @@ use bathyal_store::stripe::Striping;
 use bathyal_store::{Store, StoreError};
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
-use bathyal_vectors::progress::{Progress, Silent};
+use bathyal_vectors::progress::Silent;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 const ROWS: usize = 64;
-/// Enough for a graph to hold some vectors out and to be written again with them.
+/// Rows of a set that is large enough for a graph to hold out vectors for its calibration.
 const MANY_ROWS: usize = 200;
 const DIM: usize = 4;
-/// In large sets one operation in so many is struck unless more is asked for.
+/// Operations of a build of a large set from one fault to the next.
 const STRIDE: usize = 41;
-/// A first kill strikes at every operation of small sets. Whatever else goes wrong strikes at one of so many,
-/// unless all are asked for.
+/// Operations of a build of a small set from one fault to the next. The first kill strikes at every
+/// operation.
 const OTHER_STRIDE: usize = 5;
-/// Set where every operation is to be struck in them, too: many minutes.
+/// Environment variable that makes every fault strike at every operation, which takes many minutes.
 const ALL_OPERATIONS: &str = "BATHYAL_ALL_OPERATIONS";
 
 #[derive(Debug, Clone, Copy)]
 enum Structure {
     Graph(GraphLayoutChoice),
-    /// Whether they hold codes.
+    /// The layout, and true for lists of codes.
     Lists(PostingLayout, bool),
     Groups,
-    /// With codes of so many bytes, or none.
+    /// The bytes of a code, or no codes.
     Flat(Option<u32>),
     Tables,
 }
 
-/// What is built.
+/// The index that a test builds.
 #[derive(Debug, Clone, Copy)]
 struct Kind {
     structure: Structure,
-    /// Whether the graph is measured by vectors of its own.
+    /// True if the calibration uses held-out vectors.
     held_out: bool,
-    /// The layout that it is made from, by a conversion.
+    /// The layout from which a conversion makes the index.
     from: Option<GraphLayoutChoice>,
-    /// Of the old index and of the new one: whether it is striped.
+    /// True if the old index is striped, and if the new one is.
     striped: [bool; 2],
-    /// Whether the set is built in parts, for want of memory.
+    /// True if the build has so little memory that it divides the set.
     in_parts: bool,
 }
 
-/// Nothing is striped.
-const WHOLE: [bool; 2] = [false; 2];
+const NOT_STRIPED: [bool; 2] = [false; 2];
 
 const fn graph(layout: GraphLayoutChoice) -> Kind {
     Kind { structure: Structure::Graph(layout), ..CLUSTER }
@@ -78,17 +78,17 @@ const fn converted(from: GraphLayoutChoice, to: GraphLayoutChoice) -> Kind {
 }
 
 const CLUSTER: Kind =
-    Kind { structure: Structure::Groups, held_out: false, from: None, striped: WHOLE, in_parts: false };
+    Kind { structure: Structure::Groups, held_out: false, from: None, striped: NOT_STRIPED, in_parts: false };
 
 /// The disks of striped indexes.
 const DISKS: [&str; 2] = ["/a", "/b"];
 
-/// Whether every operation is struck in large sets, too.
+/// Returns true if every fault strikes at every operation.
 fn strikes_all() -> bool {
     std::env::var_os(ALL_OPERATIONS).is_some()
 }
 
-/// A store whose drafts are striped, or not.
+/// Returns a store whose drafts are striped if `striped` is true.
 fn store(faults: &Faults, striped: bool) -> LocalStore {
     let store = LocalStore::on_disk(Arc::new(faults.clone()), "/folder", MANIFEST_NAME);
     if !striped {
@@ -100,10 +100,10 @@ fn store(faults: &Faults, striped: bool) -> LocalStore {
 
 /// The data and the queries of all builds.
 struct Data {
-    /// Of the old index and of the new one: other vectors, as many.
+    /// The vectors of the old index and of the new one.
     sets: [VectorFile; 2],
     many: [VectorFile; 2],
-    /// Sets that are divided.
+    /// Sets that builds divide.
     large: OnceLock<[VectorFile; 2]>,
     queries: VectorFile,
     large_queries: OnceLock<VectorFile>,
@@ -120,7 +120,7 @@ impl Data {
     }
 }
 
-/// Vectors in a file, since a build from memory is not continued.
+/// Writes vectors to a file, because a build of vectors in memory does not continue after a kill.
 fn written(folder: &Path, seed: u64, rows: usize, dim: usize) -> VectorFile {
     let vectors = crate::clustered::vectors(Element::F32, rows, dim, seed);
     let header = [rows as u32, dim as u32].map(u32::to_le_bytes).concat();
@@ -141,11 +141,12 @@ impl Kind {
         }
     }
 
-    /// Rows and dimensions of a set that the least memory divides: its vectors take more than other stages.
+    /// Returns rows and dimensions of a set that a build in the least memory divides, because the vectors
+    /// take more than any stage.
     fn large_shape(&self) -> (usize, usize) {
         match self.structure {
-            Structure::Groups => of_whole((140_000, 32), (80_000, 8)),
-            _ => of_whole((140_000, 32), (30_000, 128)),
+            Structure::Groups => full_or_quick((140_000, 32), (80_000, 8)),
+            _ => full_or_quick((140_000, 32), (30_000, 128)),
         }
     }
 
@@ -190,32 +191,32 @@ impl Kind {
     }
 }
 
-/// A disk with faults, and the store on it.
-struct Bench<'a> {
+/// A build on a simulated disk with faults.
+struct Trial<'a> {
     data: &'a Data,
     kind: Kind,
-    platter: SimulatedDisk,
+    disk: SimulatedDisk,
     faults: Faults,
     store: LocalStore,
 }
 
-impl<'a> Bench<'a> {
-    fn on(data: &'a Data, kind: Kind, platter: SimulatedDisk, exchange: bool) -> Bench<'a> {
-        let faults = Faults::new(Arc::new(platter.clone()));
+impl<'a> Trial<'a> {
+    fn on(data: &'a Data, kind: Kind, disk: SimulatedDisk, exchange: bool) -> Trial<'a> {
+        let faults = Faults::new(Arc::new(disk.clone()));
         let faults = if exchange { faults } else { faults.without_exchange() };
         let store = store(&faults, kind.striped[1]);
-        Bench { data, kind, platter, faults, store }
+        Trial { data, kind, disk, faults, store }
     }
 
-    /// One with the old index on it, or none, and what a conversion is made from.
-    fn new(data: &'a Data, kind: Kind, old: bool) -> Bench<'a> {
-        let platter = SimulatedDisk::default();
+    /// Returns a disk with the old index if `old` is true, and with the source of a conversion.
+    fn new(data: &'a Data, kind: Kind, old: bool) -> Trial<'a> {
+        let disk = SimulatedDisk::default();
         for folder in DISKS.iter().chain([&"/folder"]) {
-            platter.create_folder(Path::new(folder)).unwrap();
+            disk.create_folder(Path::new(folder)).unwrap();
         }
-        platter.sync_folder(Path::new("/")).unwrap();
-        let bench = Bench::on(data, kind, platter, true);
-        let before = store(&bench.faults, kind.striped[0]);
+        disk.sync_folder(Path::new("/")).unwrap();
+        let trial = Trial::on(data, kind, disk, true);
+        let before = store(&trial.faults, kind.striped[0]);
         if let Some(layout) = kind.from {
             let options = Kind { held_out: kind.held_out, ..graph(layout) }.options(data, false);
             build_in(&kind.data(data)[1], &before, "source", &options, &Silent).unwrap();
@@ -223,23 +224,23 @@ impl<'a> Bench<'a> {
         if old {
             build_in(&kind.data(data)[0], &before, "index", &kind.options(data, false), &Silent).unwrap();
         }
-        bench.platter.sync_folder(Path::new("/folder")).unwrap();
-        bench
+        trial.disk.sync_folder(Path::new("/folder")).unwrap();
+        trial
     }
 
-    /// All paths on the disk, without the numbers in the names of parts.
+    /// Returns all paths on the disk, without the random keys in the names of parts.
     fn paths(&self) -> Vec<String> {
         let keyless = |path: String| match path.rsplit_once('-') {
             Some((key, part)) if part.contains(".part") => format!("{}-KEY-{part}", &key[..key.len() - 17]),
             _ => path,
         };
-        let mut paths: Vec<String> = self.platter.paths().into_iter().map(keyless).collect();
+        let mut paths: Vec<String> = self.disk.paths().into_iter().map(keyless).collect();
         paths.sort();
         paths
     }
 
-    fn copy(&self, exchange: bool) -> Bench<'a> {
-        Bench::on(self.data, self.kind, self.platter.copy(), exchange)
+    fn copy(&self, exchange: bool) -> Trial<'a> {
+        Trial::on(self.data, self.kind, self.disk.copy(), exchange)
     }
 
     fn build(&self, overwrite: bool) -> Result<(), IndexError> {
@@ -256,7 +257,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// What the index under the name answers; `None` if there is none.
+    /// Returns the answers of the index, or `None` if there is no index.
     fn answers(&self) -> Option<Answers> {
         let found = match self.store.open("index") {
             Ok(found) => found,
@@ -267,36 +268,36 @@ impl<'a> Bench<'a> {
         let mut names: Vec<&str> = manifest.files.iter().map(|file| file.name.as_str()).collect();
         names.push(MANIFEST_NAME);
         names.sort_unstable();
-        assert_eq!(found.list().unwrap(), names, "strays were published");
+        assert_eq!(found.list().unwrap(), names, "other files were published");
         let options = OpenOptions { tier: TierChoice::Dram, ..OpenOptions::default() };
         let index = Index::open_in(found.as_ref(), &options, &Silent).unwrap();
-        // Where all vectors are compared there are no candidates.
-        let all = index.manifest().family == "flat" && index.memory_split().codes == 0;
-        let effort = if all { Effort::Recall(1.0) } else { Effort::SearchList(64) };
+        // A search that compares all vectors has no candidate list.
+        let compares_all = index.manifest().family == "flat" && index.memory_split().codes == 0;
+        let effort = if compares_all { Effort::Recall(1.0) } else { Effort::SearchList(64) };
         let options = SearchOptions { k: 3, effort, threads: 1, ..SearchOptions::default() };
         let result = index.search(self.kind.queries(self.data), &options, Control::default()).unwrap();
         Some((result.ids, result.distances.iter().map(|distance| distance.to_bits()).collect()))
     }
 }
 
-/// Ids, and distances as bits.
+/// Ids, and the bits of distances.
 type Answers = (Vec<u32>, Vec<u32>);
 
-/// A sweep over all operations of one kind of build.
+/// A sweep of faults over the operations of a build.
 struct Sweep<'a> {
-    /// The disk that each build begins with.
-    start: Bench<'a>,
+    /// The disk before each build.
+    start: Trial<'a>,
     old: Option<Answers>,
     new: Answers,
-    /// The names on a disk where all went well.
+    /// The paths on the disk after a build without faults.
     paths: Vec<String>,
-    /// Whether each build goes on from what a killed one has left.
+    /// True if each build continues a killed one.
     resumes: bool,
 }
 
 impl<'a> Sweep<'a> {
     fn new(data: &'a Data, kind: Kind, old: bool) -> Sweep<'a> {
-        let start = Bench::new(data, kind, old);
+        let start = Trial::new(data, kind, old);
         let whole = start.copy(true);
         whole.build(old).unwrap();
         let found = whole.store.open("index").unwrap();
@@ -309,70 +310,72 @@ impl<'a> Sweep<'a> {
         Sweep { start, old, new, paths: whole.paths(), resumes: false }
     }
 
-    /// The same after a build that was killed at an operation.
+    /// Returns a sweep that begins with the disk of a killed build.
     fn after_kill(mut self, operation: usize) -> Sweep<'a> {
-        let bench = self.start.copy(true);
-        bench.faults.inject(operation, Fault::Kill);
-        bench.build(self.old.is_some()).unwrap_err();
-        self.start = Bench::on(bench.data, bench.kind, bench.platter.copy(), true);
+        let trial = self.start.copy(true);
+        trial.faults.inject(operation, Fault::Kill);
+        trial.build(self.old.is_some()).unwrap_err();
+        self.start = Trial::on(trial.data, trial.kind, trial.disk.copy(), true);
         self.resumes = true;
         self
     }
 
-    /// Lets `fault` strike at one operation after the other until a build gets through; returns how many there are.
-    fn run(&self, exchange: bool, fault: Fault, powerless: Option<u64>) -> usize {
+    /// Builds with `fault` at one operation after the other, until the build has no such operation. The disk
+    /// then loses power if there is a seed. Returns the number of operations.
+    fn run(&self, exchange: bool, fault: Fault, power_loss_seed: Option<u64>) -> usize {
         let stride = match self.start.kind.in_parts {
             _ if strikes_all() => 1,
             true => STRIDE,
-            false if fault == Fault::Kill && powerless.is_none() && !self.resumes => 1,
+            false if fault == Fault::Kill && power_loss_seed.is_none() && !self.resumes => 1,
             false => OTHER_STRIDE,
         };
         for number in (0..).step_by(stride) {
-            let bench = self.start.copy(exchange);
-            bench.faults.inject(number, fault);
-            let built = bench.build(self.old.is_some());
-            let struck = bench.faults.injected();
-            bench.faults.clear();
+            let trial = self.start.copy(exchange);
+            trial.faults.inject(number, fault);
+            let built = trial.build(self.old.is_some());
+            let struck = trial.faults.injected();
+            trial.faults.clear();
             let Some(struck) = struck else {
                 built.unwrap();
                 return number;
             };
-            let what = format!("{:?}, {exchange} {powerless:?}: {struck}: {built:?}", bench.kind);
-            if let Some(seed) = powerless {
-                bench.platter.lose_power(seed ^ number as u64);
+            let what = format!("{:?}, {exchange} {power_loss_seed:?}: {struck}: {built:?}", trial.kind);
+            if let Some(seed) = power_loss_seed {
+                trial.disk.lose_power(seed ^ number as u64);
             }
-            self.examine(&bench, &what);
+            self.examine(&trial, &what);
         }
-        unreachable!("a build has an end")
+        unreachable!("the number of operations is finite")
     }
 
-    fn examine(&self, bench: &Bench<'_>, what: &str) {
-        let found = bench.answers();
+    /// Checks the disk after a fault, and builds again.
+    fn examine(&self, trial: &Trial<'_>, what: &str) {
+        let found = trial.answers();
         assert!(
             found == self.old || found.as_ref() == Some(&self.new),
             "{what}: neither old nor new: {found:?}"
         );
         let published = found.as_ref() == Some(&self.new);
-        match bench.build(self.old.is_some()) {
+        match trial.build(self.old.is_some()) {
             Ok(()) => {}
-            // Nobody asked for it to be replaced.
+            // The new index is there already, and the build does not overwrite it.
             Err(IndexError::Exists { .. }) if published && self.old.is_none() => {}
-            Err(other) => panic!("{what}: the rerun: {other}"),
+            Err(other) => panic!("{what}: the second run: {other}"),
         }
-        assert_eq!(bench.answers().as_ref(), Some(&self.new), "{what}: the rerun");
-        assert_eq!(bench.paths(), self.paths, "{what}: something is left over");
+        assert_eq!(trial.answers().as_ref(), Some(&self.new), "{what}: the second run");
+        assert_eq!(trial.paths(), self.paths, "{what}: other files are left");
     }
 }
 
-/// All sweeps of one kind.
+/// Runs all sweeps of a kind.
 fn sweep(kind: Kind) {
     let data = Data::new();
     let fresh = Sweep::new(&data, kind, false);
     let operations = fresh.run(true, Fault::Kill, None);
-    // One file takes the fewest.
+    // An index of one file has the fewest operations.
     assert!(operations > 30, "{kind:?}: the sweep found {operations} operations");
     fresh.run(true, Fault::Kill, Some(7));
-    // A conversion replaces nothing.
+    // A conversion does not replace an index.
     if kind.from.is_some() {
         fresh.run(true, Fault::Full, None);
         fresh.run(true, Fault::Once(libc::EIO), None);
@@ -383,17 +386,17 @@ fn sweep(kind: Kind) {
         replacing.run(true, fault, None);
     }
     replacing.run(true, Fault::Kill, Some(8));
-    // What a build goes on from it may lose again.
+    // A build that continues another one may be killed, too.
     Sweep::new(&data, kind, true).after_kill(operations * 2 / 3).run(true, Fault::Kill, None);
 }
 
 #[test]
-fn padded_graphs() {
+fn padded_graphs_are_published_whole_or_not_at_all() {
     sweep(graph(GraphLayoutChoice::Padded));
 }
 
 #[test]
-fn striped_indexes() {
+fn striped_indexes_are_published_whole_or_not_at_all() {
     let data = Data::new();
     let striped = |kind, striped| Kind { striped, ..kind };
     let kinds = [
@@ -402,7 +405,7 @@ fn striped_indexes() {
         striped(CLUSTER, [false, true]),
         striped(lists(PostingLayout::Coupled, true), [true, false]),
     ];
-    for (_, kind) in kinds.into_iter().enumerate().filter(|(number, _)| taken(*number, 2)) {
+    for (_, kind) in kinds.into_iter().enumerate().filter(|(number, _)| case_runs(*number, 2)) {
         let replacing = Sweep::new(&data, kind, true);
         let operations = replacing.run(true, Fault::Kill, None);
         for fault in [Fault::Full, Fault::Once(libc::EIO)] {
@@ -417,7 +420,7 @@ fn striped_indexes() {
 }
 
 #[test]
-fn graphs_with_vectors_held_out() {
+fn graphs_with_held_out_vectors_are_published_whole_or_not_at_all() {
     let data = Data::new();
     Sweep::new(&data, Kind { held_out: true, ..graph(GraphLayoutChoice::Csr) }, true).run(
         true,
@@ -427,25 +430,25 @@ fn graphs_with_vectors_held_out() {
 }
 
 #[test]
-fn page_local_graphs() {
+fn page_local_graphs_are_published_whole_or_not_at_all() {
     sweep(graph(GraphLayoutChoice::PageLocal));
 }
 
 #[test]
-fn packed_graphs() {
+fn packed_graphs_are_published_whole_or_not_at_all() {
     sweep(graph(GraphLayoutChoice::Csr));
 }
 
 #[test]
-fn groups() {
+fn groups_are_published_whole_or_not_at_all() {
     sweep(CLUSTER);
 }
 
-/// Sets that are divided first: what is spilled and removed beside the rest of a build.
+/// Builds in parts write spill files and remove them.
 #[test]
-fn sets_in_parts() {
+fn sets_in_parts_are_published_whole_or_not_at_all() {
     let kinds = [CLUSTER, lists(PostingLayout::Grouped, false)].into_iter().enumerate();
-    for (_, kind) in kinds.filter(|(number, _)| strikes_all() || taken(*number, 2)) {
+    for (_, kind) in kinds.filter(|(number, _)| strikes_all() || case_runs(*number, 2)) {
         let data = Data::new();
         let kind = Kind { in_parts: true, ..kind };
         let sweep = Sweep::new(&data, kind, true);
@@ -460,7 +463,7 @@ fn sets_in_parts() {
 }
 
 #[test]
-fn graphs_in_parts() {
+fn graphs_in_parts_are_published_whole_or_not_at_all() {
     let data = Data::new();
     let kind = Kind { held_out: true, in_parts: true, ..graph(GraphLayoutChoice::Padded) };
     let sweep = Sweep::new(&data, kind, true);
@@ -472,107 +475,95 @@ fn graphs_in_parts() {
 }
 
 #[test]
-fn flat() {
+fn flat_indexes_are_published_whole_or_not_at_all() {
     for code_bytes in [None, Some(8)] {
         sweep(Kind { structure: Structure::Flat(code_bytes), ..CLUSTER });
     }
 }
 
 #[test]
-fn hash_tables() {
+fn hash_tables_are_published_whole_or_not_at_all() {
     sweep(Kind { structure: Structure::Tables, ..CLUSTER });
 }
 
 #[test]
-fn groups_where_names_cannot_be_exchanged() {
+fn groups_are_published_whole_or_not_at_all_without_exchange_of_names() {
     let data = Data::new();
     for old in [false, true] {
         let sweep = Sweep::new(&data, CLUSTER, old);
         sweep.run(false, Fault::Kill, None);
-        (0..of_whole(10, 3)).for_each(|seed| _ = sweep.run(false, Fault::Kill, Some(seed << 16)));
+        (0..full_or_quick(10, 3)).for_each(|seed| _ = sweep.run(false, Fault::Kill, Some(seed << 16)));
     }
 }
 
 #[test]
-fn coupled_lists() {
+fn coupled_lists_are_published_whole_or_not_at_all() {
     sweep(lists(PostingLayout::Coupled, false));
 }
 
 #[test]
-fn coupled_lists_of_codes() {
+fn coupled_lists_of_codes_are_published_whole_or_not_at_all() {
     sweep(lists(PostingLayout::Coupled, true));
 }
 
 #[test]
-fn decoupled_lists() {
+fn decoupled_lists_are_published_whole_or_not_at_all() {
     sweep(lists(PostingLayout::Decoupled, false));
 }
 
 #[test]
-fn grouped_lists() {
+fn grouped_lists_are_published_whole_or_not_at_all() {
     sweep(lists(PostingLayout::Grouped, false));
 }
 
 #[test]
-fn conversions() {
+fn conversions_are_published_whole_or_not_at_all() {
     sweep(converted(GraphLayoutChoice::Padded, GraphLayoutChoice::Csr));
     sweep(converted(GraphLayoutChoice::Csr, GraphLayoutChoice::Padded));
 }
 
 #[test]
-fn a_build_that_is_killed_goes_on_where_it_was() {
+fn a_killed_build_continues_after_its_last_finished_stage() {
     let data = Data::new();
     for kind in [graph(GraphLayoutChoice::Padded), CLUSTER, lists(PostingLayout::Grouped, false)] {
         let sweep = Sweep::new(&data, kind, true);
-        let mut stages = Vec::new();
+        let mut stage_counts = Vec::new();
         for number in 0.. {
-            let bench = sweep.start.copy(true);
-            bench.faults.inject(number, Fault::Kill);
-            let killed = bench.build(true);
-            bench.faults.clear();
-            if killed.is_ok() || bench.answers().as_ref() == Some(&sweep.new) {
+            let trial = sweep.start.copy(true);
+            trial.faults.inject(number, Fault::Kill);
+            let killed = trial.build(true);
+            trial.faults.clear();
+            if killed.is_ok() || trial.answers().as_ref() == Some(&sweep.new) {
                 break;
             }
-            let noted = Noted::default();
+            let stages = StageLog::default();
             let options = kind.options(&data, true);
-            build_in(&data.sets[1], &bench.store, "index", &options, &noted).unwrap();
-            stages.push(noted.0.into_inner().unwrap().len());
+            build_in(&data.sets[1], &trial.store, "index", &options, &stages).unwrap();
+            stage_counts.push(stages.names().len());
         }
-        // The nearer to the end, the less is left to do; in the end only the name is missing.
-        assert!(stages.windows(2).all(|pair| pair[0] >= pair[1]), "{kind:?}: {stages:?}");
-        assert_eq!((stages[0] > 1, stages.last()), (true, Some(&1)), "{kind:?}: {stages:?}");
-    }
-}
-
-/// Notes the stages of a build.
-#[derive(Default)]
-struct Noted(Mutex<Vec<String>>);
-
-impl Progress for Noted {
-    fn stage(&self, name: &str, _total: u64) {
-        self.0.lock().unwrap().push(name.into());
-    }
-
-    fn advance(&self, _done: u64) {}
-
-    fn cancelled(&self) -> bool {
-        false
+        // The later the kill, the fewer stages are left. In the end only the publishing is left.
+        assert!(stage_counts.windows(2).all(|pair| pair[0] >= pair[1]), "{kind:?}: {stage_counts:?}");
+        assert_eq!(
+            (stage_counts[0] > 1, stage_counts.last()),
+            (true, Some(&1)),
+            "{kind:?}: {stage_counts:?}"
+        );
     }
 }
 
 #[test]
-fn what_cannot_be_replaced_is_refused_before_any_work() {
+fn targets_that_cannot_be_replaced_are_refused_before_any_work() {
     let data = Data::new();
-    let bench = Bench::new(&data, CLUSTER, true);
-    bench.platter.create_folder(Path::new("/folder/photos")).unwrap();
-    bench.platter.create(Path::new("/folder/photos/holiday")).unwrap();
-    let paths = bench.platter.paths();
+    let trial = Trial::new(&data, CLUSTER, true);
+    trial.disk.create_folder(Path::new("/folder/photos")).unwrap();
+    trial.disk.create(Path::new("/folder/photos/holiday")).unwrap();
+    let paths = trial.disk.paths();
     for (name, overwrite) in [("photos", true), ("photos", false), ("index", false)] {
-        let noted = Noted::default();
+        let stages = StageLog::default();
         let options = CLUSTER.options(&data, overwrite);
-        let refused = build_in(&data.sets[1], &bench.store, name, &options, &noted).unwrap_err();
+        let refused = build_in(&data.sets[1], &trial.store, name, &options, &stages).unwrap_err();
         assert!(matches!(refused, IndexError::NotAnIndex { .. } | IndexError::Exists { .. }), "{refused}");
-        assert_eq!(noted.0.into_inner().unwrap(), [""; 0], "{name}: no stage began");
+        assert_eq!(stages.names(), [""; 0], "{name}: no stage began");
     }
-    assert_eq!(bench.platter.paths(), paths);
+    assert_eq!(trial.disk.paths(), paths);
 }

@@ -1,7 +1,8 @@
-//! Another layout for the same graph: the same links, answers and calibration, made without a rebuild.
+//! Conversions of a graph to another layout: links, answers and calibration stay the same.
 
+use crate::cases::quick_build;
 use crate::clustered::vectors;
-use crate::whole::quickly;
+use crate::progress::CancelAfter;
 use bathyal_index::families::graph::GraphEntry;
 use bathyal_index::families::graph::layout::GraphLayout;
 use bathyal_index::format::manifest::Manifest;
@@ -12,9 +13,8 @@ use bathyal_index::{
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
-use bathyal_vectors::progress::{Progress, Silent};
+use bathyal_vectors::progress::Silent;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 fn options(metric: Metric, layout: GraphLayoutChoice) -> BuildOptions {
     let family = GraphOptions {
@@ -24,7 +24,7 @@ fn options(metric: Metric, layout: GraphLayoutChoice) -> BuildOptions {
         code_bytes: Some(16),
         ..GraphOptions::default()
     };
-    BuildOptions { metric, threads: 1, ..quickly(family) }
+    BuildOptions { metric, threads: 1, ..quick_build(family) }
 }
 
 fn search(path: &Path, queries: &VectorFile, search_list: u32) -> SearchResult {
@@ -34,7 +34,7 @@ fn search(path: &Path, queries: &VectorFile, search_list: u32) -> SearchResult {
     index.search(queries, &options, Control::default()).unwrap()
 }
 
-/// The vector and the neighbours, rising, of every record of a padded index.
+/// Returns the vector and the sorted neighbours of every record of a padded graph.
 fn records(path: &Path) -> Vec<(Vec<u8>, Vec<u32>)> {
     let manifest = Manifest::read(path).unwrap();
     let graph = GraphEntry::read(&manifest).unwrap();
@@ -51,7 +51,7 @@ fn records(path: &Path) -> Vec<(Vec<u8>, Vec<u32>)> {
 }
 
 #[test]
-fn there_and_back_is_the_same_graph() {
+fn a_conversion_and_its_inverse_return_the_same_graph() {
     let dir = tempfile::tempdir().unwrap();
     for (element, metric, dim, count) in [
         (Element::U8, Metric::L2, 24, 3000),
@@ -60,8 +60,8 @@ fn there_and_back_is_the_same_graph() {
         (Element::I8, Metric::L2, 1, 1),
         (Element::F32, Metric::L2, 1500, 40),
     ] {
-        let of = |name: &str| dir.path().join(format!("{element}-{dim}-{name}"));
-        let (padded, packed, back) = (of("padded"), of("packed"), of("back"));
+        let path = |name: &str| dir.path().join(format!("{element}-{dim}-{name}"));
+        let (padded, packed, back) = (path("padded"), path("packed"), path("back"));
         let (data, queries) = (vectors(element, count, dim, 1), vectors(element, 40, dim, 2));
         build(&data, &padded, &options(metric, GraphLayoutChoice::Padded), &Silent).unwrap();
         let made = convert_layout(&padded, &packed, GraphLayoutChoice::Csr, 2, &Silent).unwrap();
@@ -79,14 +79,14 @@ fn there_and_back_is_the_same_graph() {
         let [before, between, after] = manifests;
         let calibration = |manifest: &Manifest| GraphEntry::read(manifest).unwrap().calibration;
         assert_eq!(calibration(&before), calibration(&between));
-        // Only the neighbours' order within a record may differ, and with it the checksum of the file.
+        // The order of neighbours in a record may differ, and therefore the checksum of the file.
         let mut after = after;
         assert_eq!(after.files[0].name, "graph.bin");
         after.files[0].crc32c = before.paged_file().crc32c;
         assert_eq!(before, after);
         let list = count.min(60) as u32;
         let found = [&padded, &packed, &back].map(|path| search(path, &queries, list.max(10)));
-        // The list is long enough for these few vectors that all layouts find the same.
+        // The candidate list is so long that all layouts find the same.
         let same = found[0].ids.iter().zip(&found[1].ids).filter(|(a, b)| a == b).count();
         assert!(same as f64 >= 0.98 * found[0].ids.len() as f64, "{element} {dim}: {same}");
         assert_eq!(found[0].ids, found[2].ids);
@@ -97,7 +97,7 @@ fn there_and_back_is_the_same_graph() {
 }
 
 #[test]
-fn building_packed_and_packing_what_was_built_are_the_same_graph() {
+fn a_packed_build_and_a_packed_conversion_give_the_same_graph() {
     let dir = tempfile::tempdir().unwrap();
     let data = vectors(Element::U8, 2000, 16, 1);
     let [padded, packed, spread] = ["padded", "packed", "spread"].map(|name| dir.path().join(name));
@@ -108,14 +108,14 @@ fn building_packed_and_packing_what_was_built_are_the_same_graph() {
 }
 
 #[test]
-fn what_cannot_be_converted_is_said_and_nothing_is_left() {
+fn refused_conversions_state_the_reason_and_leave_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let data = vectors(Element::U8, 500, 16, 1);
     let [padded, paged, cluster, out] =
         ["padded", "paged", "cluster", "out"].map(|name| dir.path().join(name));
     build(&data, &padded, &options(Metric::L2, GraphLayoutChoice::Padded), &Silent).unwrap();
     build(&data, &paged, &options(Metric::L2, GraphLayoutChoice::PageLocal), &Silent).unwrap();
-    build(&data, &cluster, &quickly(ClusterOptions::default()), &Silent).unwrap();
+    build(&data, &cluster, &quick_build(ClusterOptions::default()), &Silent).unwrap();
     let refused = |source: &Path, layout| match convert_layout(source, &out, layout, 1, &Silent) {
         Err(IndexError::Parameter(what)) => what,
         other => panic!("{other:?}"),
@@ -141,18 +141,7 @@ fn what_cannot_be_converted_is_said_and_nothing_is_left() {
         }
     }
     std::fs::write(&graph, &original).unwrap();
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 3, "something half-made was left behind");
-}
-
-/// Cancels after so many questions.
-struct Impatient(AtomicU64, u64);
-
-impl Progress for Impatient {
-    fn stage(&self, _: &str, _: u64) {}
-    fn advance(&self, _: u64) {}
-    fn cancelled(&self) -> bool {
-        self.0.fetch_add(1, Ordering::Relaxed) >= self.1
-    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 3, "a part of a conversion was left behind");
 }
 
 #[test]
@@ -163,10 +152,9 @@ fn cancelled_conversions_leave_nothing() {
     build(&data, &padded, &options(Metric::L2, GraphLayoutChoice::Padded), &Silent).unwrap();
     convert_layout(&padded, &packed, GraphLayoutChoice::Csr, 1, &Silent).unwrap();
     for (source, layout) in [(&padded, GraphLayoutChoice::Csr), (&packed, GraphLayoutChoice::Padded)] {
-        for patience in [0, 1, 3] {
-            let impatient = Impatient(AtomicU64::new(0), patience);
-            let outcome = convert_layout(source, &out, layout, 1, &impatient);
-            assert!(matches!(outcome, Err(IndexError::Cancelled)), "{patience}: {outcome:?}");
+        for checks in [0, 1, 3] {
+            let outcome = convert_layout(source, &out, layout, 1, &CancelAfter::checks(checks));
+            assert!(matches!(outcome, Err(IndexError::Cancelled)), "{checks}: {outcome:?}");
             assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
         }
     }

@@ -1,6 +1,8 @@
-//! A build that was killed continues where it was, and comes out as if nobody had killed it.
+//! Builds that are killed continue after their last finished stage, and make the same index.
 
-use crate::whole::{is_whole, of_whole};
+use crate::cases::{all_cases_run, full_or_quick};
+use crate::files::contents;
+use crate::progress::StageLog;
 use bathyal_index::build::planned_memory;
 use bathyal_index::{BuildOptions, ClusterOptions, FamilyOptions, SpannOptions, StoreAs, build, verify};
 use bathyal_kernels::Metric;
@@ -8,35 +10,35 @@ use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::{Progress, Silent};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Says to a child process where to die: folder, kind of index, metric, whether in parts, stage, number of steps.
+/// Variable that tells a child process when to kill itself: folder, kind of index, metric, true for a build
+/// in parts, stage, number of steps.
 const CHILD: &str = "BATHYAL_RESUME_CHILD";
-/// Rows and dimensions of sets that are built in one piece: any numbers do.
+/// Rows and dimensions of sets that are built in one piece. Any numbers would do.
 const IN_ONE_PIECE: (u32, u32) = (20_000, 32);
 const QUERIES: u32 = 40;
 
-/// Kills its own process after some steps of a stage, as a power cut would: nothing is cleaned up.
-struct Dying {
+/// Kills its own process after some steps of a stage, so that nothing is cleaned up.
+struct KillAt {
     stage: String,
     steps: u32,
-    present: Mutex<String>,
+    current: Mutex<String>,
     done: AtomicU32,
 }
 
-impl Progress for Dying {
+impl Progress for KillAt {
     fn stage(&self, name: &str, _total: u64) {
-        name.clone_into(&mut self.present.lock().unwrap());
+        name.clone_into(&mut self.current.lock().unwrap());
     }
 
     fn advance(&self, _done: u64) {
-        let here = *self.present.lock().unwrap() == self.stage;
-        if here && self.done.fetch_add(1, Ordering::Relaxed) + 1 == self.steps {
+        let in_stage = *self.current.lock().unwrap() == self.stage;
+        if in_stage && self.done.fetch_add(1, Ordering::Relaxed) + 1 == self.steps {
             // SAFETY: ends this process and nothing else.
             unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
         }
@@ -47,31 +49,16 @@ impl Progress for Dying {
     }
 }
 
-/// Notes the stages that a build goes through.
-#[derive(Default)]
-struct Noted(Mutex<Vec<String>>);
-
-impl Progress for Noted {
-    fn stage(&self, name: &str, _total: u64) {
-        self.0.lock().unwrap().push(name.into());
-    }
-
-    fn advance(&self, _done: u64) {}
-
-    fn cancelled(&self) -> bool {
-        false
-    }
-}
-
-/// Rows and dimensions of a set that the least memory divides: its vectors take more than other stages. The
-/// largest of these is a sample of 65,536 vectors for groups, and the calibration or the codes for lists.
+/// Returns rows and dimensions of a set that a build in the least memory divides into parts. Its vectors take
+/// more memory than any stage: for groups, a sample of 65,536 vectors; for lists, the calibration or the
+/// codes.
 fn shape_of(kind: &str) -> (u32, u32) {
     match form_of(kind) {
-        (CLUSTER, None) => (of_whole(160_000, 90_000), 8),
-        // Of smaller vectors there have to be more.
+        (CLUSTER, None) => (full_or_quick(160_000, 90_000), 8),
+        // A set of smaller vectors needs more of them.
         (CLUSTER, Some(_)) => (160_000, 8),
-        (coded, _) if coded.ends_with(" codes") => of_whole((160_000, 32), (58_000, 128)),
-        _ => of_whole((160_000, 32), (28_000, 128)),
+        (coded, _) if coded.ends_with(" codes") => full_or_quick((160_000, 32), (58_000, 128)),
+        _ => full_or_quick((160_000, 32), (28_000, 128)),
     }
 }
 
@@ -85,10 +72,11 @@ fn write_data(folder: &Path, kind: &str, parts: bool) {
     }
 }
 
-/// What is built: a cluster index, or posting lists of a layout, some of codes.
+/// The kind of a cluster index. Other kinds are layouts of posting lists, with " codes" for lists of codes.
+/// Each may have a stored form: " as i8".
 const CLUSTER: &str = "cluster";
 
-/// What is built, and as what its vectors are stored.
+/// Splits a kind into the index and the stored form of its vectors.
 fn form_of(kind: &str) -> (&str, Option<StoreAs>) {
     match kind.split_once(" as ") {
         Some((kind, form)) => (kind, Some(form.parse().unwrap())),
@@ -96,7 +84,8 @@ fn form_of(kind: &str) -> (&str, Option<StoreAs>) {
     }
 }
 
-/// The least memory that will do, so that the set is built in parts; all of it if `parts` is off.
+/// Returns the options of a build. If `parts` is true it has the least memory that is enough, so that it
+/// divides the set.
 fn options(data: &VectorFile, kind: &str, metric: &str, parts: bool) -> BuildOptions {
     let (kind, store_as) = form_of(kind);
     let (layout, coded) = kind.strip_suffix(" codes").map_or((kind, false), |layout| (layout, true));
@@ -124,56 +113,42 @@ fn options(data: &VectorFile, kind: &str, metric: &str, parts: bool) -> BuildOpt
     BuildOptions { memory_bytes, ..least }
 }
 
-/// Runs in a child process only: begins the build that dies.
+/// Begins a build that kills its process. It does nothing unless [`kill_build`] starts it.
 #[test]
-fn child() {
-    let Ok(said) = std::env::var(CHILD) else { return };
-    let said: Vec<&str> = said.split('|').collect();
-    let folder = PathBuf::from(said[0]);
+fn a_child_process_kills_itself_during_a_build() {
+    let Ok(arguments) = std::env::var(CHILD) else { return };
+    let arguments: Vec<&str> = arguments.split('|').collect();
+    let folder = PathBuf::from(arguments[0]);
     let data = VectorFile::open(folder.join("base.fbin")).unwrap();
-    let dying = Dying {
-        stage: said[4].into(),
-        steps: said[5].parse().unwrap(),
-        present: Mutex::default(),
+    let kill = KillAt {
+        stage: arguments[4].into(),
+        steps: arguments[5].parse().unwrap(),
+        current: Mutex::default(),
         done: AtomicU32::new(0),
     };
-    let options = options(&data, said[1], said[2], said[3] == "true");
-    let built = build(&data, &folder.join("killed"), &options, &dying);
-    panic!("the build went past {said:?}: {built:?}");
+    let options = options(&data, arguments[1], arguments[2], arguments[3] == "true");
+    let built = build(&data, &folder.join("killed"), &options, &kill);
+    panic!("the build was not killed at {arguments:?}: {built:?}");
 }
 
-fn die(folder: &Path, kind: &str, metric: &str, parts: bool, stage: &str, steps: u32) {
-    let said = format!("{}|{kind}|{metric}|{parts}|{stage}|{steps}", folder.display());
+/// Builds in a child process that kills itself after some steps of a stage.
+fn kill_build(folder: &Path, kind: &str, metric: &str, parts: bool, stage: &str, steps: u32) {
+    let arguments = format!("{}|{kind}|{metric}|{parts}|{stage}|{steps}", folder.display());
     let mut command = Command::new(std::env::current_exe().unwrap());
-    let ended = command.args(["--exact", "resume::child"]).env(CHILD, &said).output().unwrap();
-    assert_eq!(ended.status.signal(), Some(libc::SIGKILL), "{said}: {ended:?}");
-    assert_eq!(building(folder).len(), 1, "{said}: one directory, taken over each time");
+    let test = "resume::a_child_process_kills_itself_during_a_build";
+    let ended = command.args(["--exact", test]).env(CHILD, &arguments).output().unwrap();
+    assert_eq!(ended.status.signal(), Some(libc::SIGKILL), "{arguments}: {ended:?}");
+    assert_eq!(drafts(folder).len(), 1, "{arguments}: each build continues in the same folder");
 }
 
-fn building(folder: &Path) -> Vec<String> {
+/// Returns the names of unfinished indexes in a folder.
+fn drafts(folder: &Path) -> Vec<String> {
     let names = folder.read_dir().unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     names.filter(|name| name.contains(".building-")).collect()
 }
 
-/// All files of an index; of the manifest, all but the time that the build took.
-fn contents(index: &Path) -> BTreeMap<String, Vec<u8>> {
-    let of = |entry: std::io::Result<std::fs::DirEntry>| {
-        let entry = entry.unwrap();
-        let name = entry.file_name().into_string().unwrap();
-        let mut bytes = std::fs::read(entry.path()).unwrap();
-        if name == "manifest.json" {
-            let text = String::from_utf8(bytes).unwrap();
-            let lines =
-                text.lines().filter(|line| !line.contains("build_seconds") && !line.starts_with("crc32c"));
-            bytes = lines.collect::<Vec<_>>().join("\n").into_bytes();
-        }
-        (name, bytes)
-    };
-    index.read_dir().unwrap().map(of).collect()
-}
-
-/// Kills a build at each of `deaths` in turn; the last one is not to do the stages `done` again.
-fn check(kind: &str, metric: &str, parts: bool, deaths: &[(&str, u32)], done: &[&str]) {
+/// Kills a build at each of `kills` in turn. The build that is not killed must not repeat the stages `done`.
+fn check(kind: &str, metric: &str, parts: bool, kills: &[(&str, u32)], done: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     write_data(folder.path(), kind, parts);
     let data = VectorFile::open(folder.path().join("base.fbin")).unwrap();
@@ -181,15 +156,15 @@ fn check(kind: &str, metric: &str, parts: bool, deaths: &[(&str, u32)], done: &[
     let whole = folder.path().join("whole");
     build(&data, &whole, &options, &Silent).unwrap();
 
-    for (stage, steps) in deaths {
-        die(folder.path(), kind, metric, parts, stage, *steps);
+    for (stage, steps) in kills {
+        kill_build(folder.path(), kind, metric, parts, stage, *steps);
     }
     let killed = folder.path().join("killed");
-    let noted = Noted::default();
-    build(&data, &killed, &options, &noted).unwrap();
-    let stages = noted.0.into_inner().unwrap();
+    let stages = StageLog::default();
+    build(&data, &killed, &options, &stages).unwrap();
+    let stages = stages.names();
     assert!(done.iter().all(|stage| !stages.contains(&(*stage).to_owned())), "done again: {stages:?}");
-    assert_eq!(building(folder.path()), [""; 0]);
+    assert_eq!(drafts(folder.path()), [""; 0]);
     let (expected, found) = (contents(&whole), contents(&killed));
     assert_eq!(expected.keys().collect::<Vec<_>>(), found.keys().collect::<Vec<_>>());
     for (name, bytes) in &expected {
@@ -199,32 +174,32 @@ fn check(kind: &str, metric: &str, parts: bool, deaths: &[(&str, u32)], done: &[
 }
 
 #[test]
-fn a_build_in_parts_continues_after_every_kind_of_step() {
-    let deaths = [("spreading", 1), ("grouping", 1), ("grouping", 60), ("encoding", 1), ("calibrating", 2)];
-    check(CLUSTER, "l2", true, &deaths, &["spreading", "grouping", "training codes"]);
+fn a_killed_build_in_parts_continues_after_every_stage() {
+    let kills = [("spreading", 1), ("grouping", 1), ("grouping", 60), ("encoding", 1), ("calibrating", 2)];
+    check(CLUSTER, "l2", true, &kills, &["spreading", "grouping", "training codes"]);
 }
 
 #[test]
-fn the_extra_coordinate_of_the_inner_product_survives() {
+fn the_extra_coordinate_of_the_inner_product_survives_a_kill() {
     let done = ["spreading", "grouping", "training codes"];
     check(CLUSTER, "ip", true, &[("grouping", 45), ("exact neighbours", 1)], &done);
-    if is_whole() {
+    if all_cases_run() {
         check("grouped", "ip", true, &[("grouping", 45), ("assigning", 1)], &["spreading", "grouping"]);
     }
 }
 
 #[test]
-fn a_build_in_one_piece_continues_too() {
+fn a_killed_build_in_one_piece_continues() {
     let done = ["loading vectors", "grouping", "training codes"];
-    if is_whole() {
+    if all_cases_run() {
         check(CLUSTER, "cosine", false, &[("grouping", 1), ("encoding", 1)], &done);
     }
     check("coupled", "ip", false, &[("grouping", 1), ("admitting", 1)], &done[..2]);
 }
 
 #[test]
-fn posting_lists_continue_after_every_kind_of_step() {
-    let deaths = [
+fn a_killed_build_of_posting_lists_continues_after_every_stage() {
+    let kills = [
         ("spreading", 1),
         ("grouping", 1),
         ("grouping", 60),
@@ -234,59 +209,59 @@ fn posting_lists_continue_after_every_kind_of_step() {
         ("calibrating", 2),
     ];
     let done = ["spreading", "grouping", "first pass", "assigning", "training codes", "admitting"];
-    if is_whole() {
-        check("grouped", "l2", true, &deaths, &done);
+    if all_cases_run() {
+        check("grouped", "l2", true, &kills, &done);
     }
     check("decoupled", "l2", true, &[("first pass", 1), ("calibrating", 1)], &done);
     check("coupled codes", "l2", true, &[("assigning", 1), ("calibrating", 2)], &done[1..4]);
 }
 
 #[test]
-fn vectors_that_are_stored_smaller_continue_too() {
-    let deaths = [("spreading", 1), ("grouping", 1), ("grouping", 60), ("calibrating", 2)];
-    check("cluster as i8", "ip", true, &deaths, &["spreading", "grouping", "training codes"]);
-    if is_whole() {
-        check("grouped as f16", "cosine", true, &deaths[1..], &["spreading", "grouping"]);
+fn a_killed_build_of_a_smaller_stored_form_continues() {
+    let kills = [("spreading", 1), ("grouping", 1), ("grouping", 60), ("calibrating", 2)];
+    check("cluster as i8", "ip", true, &kills, &["spreading", "grouping", "training codes"]);
+    if all_cases_run() {
+        check("grouped as f16", "cosine", true, &kills[1..], &["spreading", "grouping"]);
     }
 }
 
 #[test]
-fn another_form_is_another_build() {
+fn a_build_of_another_stored_form_starts_again() {
     let folder = tempfile::tempdir().unwrap();
     write_data(folder.path(), "cluster as f16", true);
-    die(folder.path(), "cluster as f16", "l2", true, "encoding", 1);
+    kill_build(folder.path(), "cluster as f16", "l2", true, "encoding", 1);
     let data = VectorFile::open(folder.path().join("base.fbin")).unwrap();
-    let noted = Noted::default();
-    build(&data, &folder.path().join("killed"), &options(&data, "cluster as i8", "l2", true), &noted)
+    let stages = StageLog::default();
+    build(&data, &folder.path().join("killed"), &options(&data, "cluster as i8", "l2", true), &stages)
         .unwrap();
-    assert!(noted.0.into_inner().unwrap().contains(&"spreading".to_owned()));
-    assert_eq!(building(folder.path()), [""; 0]);
+    assert!(stages.names().contains(&"spreading".to_owned()));
+    assert_eq!(drafts(folder.path()), [""; 0]);
     assert!(verify(folder.path().join("killed"), &Silent).unwrap().faults.is_empty());
 }
 
 #[test]
-fn what_another_build_left_is_not_used() {
+fn a_build_does_not_use_the_files_of_another_build() {
     let folder = tempfile::tempdir().unwrap();
     write_data(folder.path(), CLUSTER, true);
-    die(folder.path(), CLUSTER, "l2", true, "encoding", 1);
+    kill_build(folder.path(), CLUSTER, "l2", true, "encoding", 1);
     let data = VectorFile::open(folder.path().join("base.fbin")).unwrap();
     let options = BuildOptions { seed: 5, ..options(&data, CLUSTER, "l2", true) };
-    let noted = Noted::default();
-    build(&data, &folder.path().join("killed"), &options, &noted).unwrap();
-    assert_eq!(noted.0.into_inner().unwrap().iter().filter(|stage| *stage == "spreading").count(), 1);
-    assert_eq!(building(folder.path()), [""; 0]);
+    let stages = StageLog::default();
+    build(&data, &folder.path().join("killed"), &options, &stages).unwrap();
+    assert_eq!(stages.names().iter().filter(|stage| *stage == "spreading").count(), 1);
+    assert_eq!(drafts(folder.path()), [""; 0]);
 
-    // The same file name with other vectors in it.
+    // A file of the same name with other vectors.
     std::fs::remove_dir_all(folder.path().join("killed")).unwrap();
-    die(folder.path(), CLUSTER, "l2", true, "encoding", 1);
+    kill_build(folder.path(), CLUSTER, "l2", true, "encoding", 1);
     let mut bytes = std::fs::read(folder.path().join("base.fbin")).unwrap();
     bytes[8..].rotate_left(4);
     std::fs::write(folder.path().join("fresh"), bytes).unwrap();
     std::fs::rename(folder.path().join("fresh"), folder.path().join("base.fbin")).unwrap();
     let data = VectorFile::open(folder.path().join("base.fbin")).unwrap();
     let options = BuildOptions { metric: Metric::L2, ..self::options(&data, CLUSTER, "l2", true) };
-    let noted = Noted::default();
-    build(&data, &folder.path().join("killed"), &options, &noted).unwrap();
-    assert!(noted.0.into_inner().unwrap().contains(&"spreading".to_owned()));
+    let stages = StageLog::default();
+    build(&data, &folder.path().join("killed"), &options, &stages).unwrap();
+    assert!(stages.names().contains(&"spreading".to_owned()));
     assert!(verify(folder.path().join("killed"), &Silent).unwrap().faults.is_empty());
 }

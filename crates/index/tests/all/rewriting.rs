@@ -1,8 +1,8 @@
-//! Vectors that are stored smaller and stored again: what compactions of `lsh` make of vectors that are longer than those of the
+//! Compactions of hash tables with a smaller stored form, whose inserted vectors are longer than those of the
 //! build.
 
+use crate::cases::{all_cases_run, case_runs, full_or_quick, quick_build};
 use crate::clustered::vectors;
-use crate::whole::{is_whole, of_whole, quickly, taken};
 use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::format::manifest::{
     ANY_LENGTH_VERSION, FORMAT_VERSION, LATER_ELEMENTS_VERSION, MANIFEST_NAME, Manifest, SMALLER_VERSION,
@@ -32,8 +32,8 @@ fn file(values: &[f32]) -> VectorFile {
     VectorFile::from_rows(Element::F32, DIM, bytes).unwrap()
 }
 
-/// The same vectors, each `factor` times as long.
-fn times(vectors: &VectorFile, factor: f32) -> VectorFile {
+/// Returns the vectors with each value multiplied by `factor`.
+fn scaled(vectors: &VectorFile, factor: f32) -> VectorFile {
     file(&floats(vectors).iter().map(|value| value * factor).collect::<Vec<_>>())
 }
 
@@ -42,18 +42,18 @@ fn joined(all: &[VectorFile]) -> VectorFile {
 }
 
 fn options(store_as: StoreAs, metric: Metric) -> BuildOptions {
-    BuildOptions { metric, store_as: Some(store_as), threads: 2, ..quickly(LshOptions::default()) }
+    BuildOptions { metric, store_as: Some(store_as), threads: 2, ..quick_build(LshOptions::default()) }
 }
 
 fn open(path: &Path) -> Index {
     Index::open(path, &OpenOptions::default()).unwrap()
 }
 
-/// The vectors `0..count` of an index, as it gives them back.
-fn held(index: &Index, count: usize) -> Vec<f32> {
+/// Returns the vectors `0..count` of an index.
+fn stored_vectors(index: &Index, count: usize) -> Vec<f32> {
     let ids: Vec<u32> = (0..count as u32).collect();
-    let held = index.vectors(&ids, Control::default()).unwrap();
-    held.bytes.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value)).collect()
+    let found = index.vectors(&ids, Control::default()).unwrap();
+    found.bytes.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value)).collect()
 }
 
 fn root_mean_square(a: &[f32], b: &[f32]) -> f64 {
@@ -62,7 +62,7 @@ fn root_mean_square(a: &[f32], b: &[f32]) -> f64 {
     (squares / a.len() as f64).sqrt()
 }
 
-/// The share of the 10 nearest that a search finds that looks at everything.
+/// Returns the recall of a search that compares all vectors.
 fn exact_recall(index: &Index, data: &VectorFile, queries: &VectorFile, metric: Metric) -> f64 {
     let truth = exact_neighbors(data, queries, metric, 10, None, &Silent).unwrap();
     let all = SearchOptions {
@@ -75,13 +75,13 @@ fn exact_recall(index: &Index, data: &VectorFile, queries: &VectorFile, metric: 
 }
 
 #[test]
-fn longer_vectors_are_kept_as_they_were_given_until_the_index_is_compacted() {
+fn longer_vectors_are_kept_unchanged_until_the_index_is_compacted() {
     let data = vectors(Element::F32, BUILT, DIM, 1);
     let all = Metric::ALL.into_iter().enumerate();
     let all =
         all.flat_map(|(at, metric)| (at..).zip(FORMS).map(move |(number, form)| (number, form, metric)));
-    // Each metric with a form.
-    for (_, store_as, metric) in all.filter(|(number, ..)| taken(*number, 2)) {
+    // Each metric occurs with one form.
+    for (_, store_as, metric) in all.filter(|(number, ..)| case_runs(*number, 2)) {
         let what = format!("{store_as} {metric}");
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("index");
@@ -89,7 +89,7 @@ fn longer_vectors_are_kept_as_they_were_given_until_the_index_is_compacted() {
         let index = open(&path);
         let some = vectors(Element::F32, 4, DIM, 2);
         let longer: Vec<VectorFile> =
-            [1.0, 3.0, 100.0, 1e6].into_iter().map(|factor| times(&some, factor)).collect();
+            [1.0, 3.0, 100.0, 1e6].into_iter().map(|factor| scaled(&some, factor)).collect();
         for (inserted, rows) in longer.iter().enumerate() {
             let first = (BUILT + 4 * inserted) as u32;
             assert_eq!(index.insert(rows).unwrap(), first..first + 4, "{what}");
@@ -122,7 +122,8 @@ fn longer_vectors_are_kept_as_they_were_given_until_the_index_is_compacted() {
         let all = joined(&[vec![data.clone()], longer].concat());
         let index = open(&path);
         assert_eq!(index.len(), all.count(), "{what}");
-        // 10^6 times as long: bytes would leave nothing of the others, and halves keep them.
+        // Some vectors are 10^6 times as long. The scale of i8 would round the others to 0, and f16 keeps
+        // them.
         let expected = if metric == Metric::Cosine { store_as } else { StoreAs::F16 };
         assert_eq!(index.manifest().stored.unwrap().element, expected, "{what}");
         let share = exact_recall(&index, &all, &data, metric);
@@ -132,13 +133,13 @@ fn longer_vectors_are_kept_as_they_were_given_until_the_index_is_compacted() {
 
 #[test]
 fn vectors_whose_distances_no_f32_holds_are_refused_with_their_row() {
-    let tiny = times(&vectors(Element::F32, 100, DIM, 1), 1e-13);
+    let tiny = scaled(&vectors(Element::F32, 100, DIM, 1), 1e-13);
     for store_as in FORMS {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("index");
         build(&tiny, &path, &options(store_as, Metric::L2), &Silent).unwrap();
         let index = open(&path);
-        let refused = index.insert(&joined(&[times(&tiny, 10.0), times(&tiny, 1e26)])).unwrap_err();
+        let refused = index.insert(&joined(&[scaled(&tiny, 10.0), scaled(&tiny, 1e26)])).unwrap_err();
         assert!(
             matches!(&refused, IndexError::Parameter(why) if why.contains("row 100 has a value")),
             "{refused}"
@@ -148,17 +149,18 @@ fn vectors_whose_distances_no_f32_holds_are_refused_with_their_row() {
 }
 
 #[test]
-fn bytes_do_not_wear_out() {
+fn errors_of_bytes_do_not_grow_with_compactions() {
     let base = vectors(Element::F32, BUILT, DIM, 3);
-    for metric in
-        [Metric::InnerProduct, Metric::L2].into_iter().filter(|metric| is_whole() || *metric != Metric::L2)
+    for metric in [Metric::InnerProduct, Metric::L2]
+        .into_iter()
+        .filter(|metric| all_cases_run() || *metric != Metric::L2)
     {
         let dir = tempfile::tempdir().unwrap();
         let (path, once) = (dir.path().join("index"), dir.path().join("once"));
         build(&base, &path, &options(StoreAs::I8, metric), &Silent).unwrap();
         let mut batches = vec![base.clone()];
         for round in 1..13 {
-            let batch = times(&vectors(Element::F32, 100, DIM, 3 + round), 1.25_f32.powi(round as i32));
+            let batch = scaled(&vectors(Element::F32, 100, DIM, 3 + round), 1.25_f32.powi(round as i32));
             open(&path).insert(&batch).unwrap();
             batches.push(batch);
             compact(&path, &CompactOptions::default(), &Silent).unwrap();
@@ -166,57 +168,59 @@ fn bytes_do_not_wear_out() {
         let all = joined(&batches);
         build(&all, &once, &options(StoreAs::I8, metric), &Silent).unwrap();
         let (index, one) = (open(&path), open(&once));
-        let error_of = |index: &Index| root_mean_square(&held(index, all.count()), &floats(&all));
+        let error_of = |index: &Index| root_mean_square(&stored_vectors(index, all.count()), &floats(&all));
         let (error, best) = (error_of(&index), error_of(&one));
-        // The scale is up to twice that of one build, and all roundings together are the root of 2 of one.
+        // The scale is up to twice that of one build, and all roundings together have sqrt(2) times the error
+        // of one.
         assert!(error <= 2.9 * best, "{metric}: {error}, and one build has {best}");
         let stored = index.manifest().stored.unwrap();
-        let (left, given) = (held(&index, all.count()), floats(&all));
-        let farthest = left.iter().zip(&given).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        let (stored_values, given) = (stored_vectors(&index, all.count()), floats(&all));
+        let farthest = stored_values.iter().zip(&given).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         assert!(farthest < stored.scale, "{metric}: off by {farthest}, and a step is {}", stored.scale);
 
-        // What is said of the loss is what is lost of the vectors as they were given, not of those of the last time.
+        // The reported loss is relative to the given vectors, and not to those before the last compaction.
         let loss = stored.loss.unwrap();
-        let said = f64::from(loss.component_error.unwrap());
-        assert!((0.8..1.25).contains(&(said / error)), "{metric}: {said} is said and {error} is so");
-        let some = (0..all.count()).step_by(of_whole(1, 4)).flat_map(|row| all.row(row).to_vec()).collect();
+        let reported = f64::from(loss.component_error.unwrap());
+        assert!((0.8..1.25).contains(&(reported / error)), "{metric}: {reported} is reported, not {error}");
+        let some =
+            (0..all.count()).step_by(full_or_quick(1, 4)).flat_map(|row| all.row(row).to_vec()).collect();
         let some = VectorFile::from_rows(Element::F32, DIM, some).unwrap();
         let share = exact_recall(&index, &all, &some, metric);
         assert!((share - f64::from(loss.recall)).abs() < 0.03, "{metric}: {share}, {loss:?}");
 
-        // Nothing changes where nothing is longer.
-        let before = held(&index, all.count());
+        // Inserts of shorter vectors do not change the others.
+        let before = stored_vectors(&index, all.count());
         drop(index);
         for round in 0..3 {
             open(&path).insert(&vectors(Element::F32, 1, DIM, 90 + round)).unwrap();
             compact(&path, &CompactOptions::default(), &Silent).unwrap();
         }
-        assert_eq!(held(&open(&path), all.count()), before, "{metric}");
+        assert_eq!(stored_vectors(&open(&path), all.count()), before, "{metric}");
     }
 }
 
 #[test]
-fn directions_do_not_wear_out() {
-    // With an offset they point nearly the same way; few dimensions round worst.
+fn errors_of_directions_do_not_grow_with_compactions() {
+    // With the offset all directions are nearly the same. Few dimensions have the largest rounding errors.
     let data =
         file(&floats(&vectors(Element::F32, BUILT, DIM, 4)).iter().map(|v| v + 300.0).collect::<Vec<_>>());
     for store_as in FORMS {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("index");
         build(&data, &path, &options(store_as, Metric::Cosine), &Silent).unwrap();
-        let before = held(&open(&path), BUILT);
+        let before = stored_vectors(&open(&path), BUILT);
         for round in 0..5 {
             open(&path).insert(&vectors(Element::F32, 1, DIM, 90 + round)).unwrap();
             compact(&path, &CompactOptions::default(), &Silent).unwrap();
         }
-        let moved = root_mean_square(&held(&open(&path), BUILT), &before);
+        let moved = root_mean_square(&stored_vectors(&open(&path), BUILT), &before);
         assert!(moved < 1e-7, "{store_as}: {moved}");
     }
 }
 
 #[test]
-fn halves_under_cosine_of_earlier_versions_are_compared_by_their_direction() {
-    // As earlier versions stored them: of length 1, but for the rounding.
+fn f16_vectors_of_earlier_versions_are_compared_by_direction_under_cosine() {
+    // As earlier versions stored them: scaled to length 1 and rounded.
     let values =
         floats(&vectors(Element::F32, BUILT, DIM, 4)).into_iter().map(|v| v + 2000.0).collect::<Vec<_>>();
     let mut units = values.clone();
@@ -246,7 +250,7 @@ fn halves_under_cosine_of_earlier_versions_are_compared_by_their_direction() {
 }
 
 #[test]
-fn what_was_stored_before_is_checked() {
+fn the_history_of_a_stored_form_is_checked() {
     let data = vectors(Element::F32, 40, DIM, 1);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");

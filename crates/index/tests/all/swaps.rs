@@ -1,7 +1,8 @@
-//! Files and ranges of files of one index in another of the same shape: refused, or the answers stay the same.
+//! Files and ranges of files of an index in another index of the same shape. They are refused or do not
+//! change answers.
 
+use crate::cases::{case_runs, quick_build};
 use crate::clustered::vectors;
-use crate::whole::{quickly, taken};
 use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::format::manifest::Manifest;
@@ -17,23 +18,25 @@ use bathyal_vectors::progress::Silent;
 use std::path::{Path, PathBuf};
 
 const COUNT: usize = 300;
-/// Bytes of a page, a block or several records: ranges of files that are swapped begin at multiples of it.
+/// Bytes of a range that is replaced: a page, a block, or several records.
 const RANGE_BYTES: usize = 4096;
 
 fn kinds() -> Vec<(&'static str, BuildOptions)> {
     let code_bytes = Some(8);
-    let of = |family: FamilyOptions| BuildOptions { threads: 1, ..quickly(family) };
+    let options = |family: FamilyOptions| BuildOptions { threads: 1, ..quick_build(family) };
     let graph = |layout| {
         let (max_degree, search_list) = (8, 20);
-        of(GraphOptions { layout, max_degree, search_list, code_bytes, ..GraphOptions::default() }.into())
+        options(
+            GraphOptions { layout, max_degree, search_list, code_bytes, ..GraphOptions::default() }.into(),
+        )
     };
     let lists = |layout, code_kind| {
         let replicas = Some(4);
-        of(SpannOptions { layout, code_kind, replicas, code_bytes, ..SpannOptions::default() }.into())
+        options(SpannOptions { layout, code_kind, replicas, code_bytes, ..SpannOptions::default() }.into())
     };
     let groups = ClusterOptions { group_vectors: 20, code_bytes, ..ClusterOptions::default() };
     vec![
-        ("cluster", of(groups.into())),
+        ("cluster", options(groups.into())),
         ("padded", graph(GraphLayoutChoice::Padded)),
         ("page_local", graph(GraphLayoutChoice::PageLocal)),
         ("csr", graph(GraphLayoutChoice::Csr)),
@@ -41,13 +44,14 @@ fn kinds() -> Vec<(&'static str, BuildOptions)> {
         ("codes", lists(PostingLayout::Coupled, Some(CodeKind::Axes))),
         ("decoupled", lists(PostingLayout::Decoupled, None)),
         ("grouped", lists(PostingLayout::Grouped, None)),
-        ("flat", of(FlatOptions::default().into())),
-        ("lsh", of(LshOptions { code_bytes, ..LshOptions::default() }.into())),
-        ("flat_codes", of(FlatOptions { code_bytes, ..FlatOptions::default() }.into())),
+        ("flat", options(FlatOptions::default().into())),
+        ("lsh", options(LshOptions { code_bytes, ..LshOptions::default() }.into())),
+        ("flat_codes", options(FlatOptions { code_bytes, ..FlatOptions::default() }.into())),
     ]
 }
 
-/// An index like it: of other data, with another seed, of the same data in an earlier state, or grown otherwise.
+/// Builds indexes of the same shape: of other data, with another seed, of an earlier state of the data, with
+/// more threads, and with other calibration queries.
 fn relatives(folder: &Path, options: &BuildOptions) -> Vec<(&'static str, PathBuf)> {
     let data = vectors(Element::U8, COUNT, 16, 1);
     let older = {
@@ -72,7 +76,8 @@ fn relatives(folder: &Path, options: &BuildOptions) -> Vec<(&'static str, PathBu
     ]
 }
 
-/// From files, from memory, and from files with as little memory as will do: some codes then stay on the tier.
+/// Returns options to open an index from files, from memory, and from files in the smallest budget, in which
+/// some codes stay on the tier.
 fn openings(path: &Path) -> [OpenOptions; 3] {
     let little = OpenOptions { memory_bytes: Some(1), ..OpenOptions::default() };
     let Err(IndexError::Memory { needed, .. }) = Index::open(path, &little).map(|_| ()) else {
@@ -84,10 +89,10 @@ fn openings(path: &Path) -> [OpenOptions; 3] {
 
 fn answers(path: &Path, queries: &VectorFile, options: &OpenOptions) -> Result<Vec<u32>, IndexError> {
     let index = Index::open(path, options)?;
-    // Where all vectors are compared there are no candidates.
-    let all = index.manifest().family == "flat" && index.memory_split().codes == 0;
+    // A search that compares all vectors has no candidate list.
+    let compares_all = index.manifest().family == "flat" && index.memory_split().codes == 0;
     let options = SearchOptions {
-        effort: if all { Effort::Recall(1.0) } else { Effort::SearchList(30) },
+        effort: if compares_all { Effort::Recall(1.0) } else { Effort::SearchList(30) },
         probes: None,
         threads: 1,
         ..SearchOptions::default()
@@ -102,7 +107,7 @@ struct Sound {
 }
 
 impl Sound {
-    fn of(path: &Path) -> Sound {
+    fn read(path: &Path) -> Sound {
         let queries = vectors(Element::U8, 10, 16, 2);
         let answers = openings(path).map(|options| {
             let ids = answers(path, &queries, &options).unwrap();
@@ -112,12 +117,12 @@ impl Sound {
     }
 }
 
-/// What users of the index see is refused or as before, wherever it is read from.
+/// Checks that searches fail or find the same as before. Returns true if a search failed.
 fn refused_or_the_same(path: &Path, sound: &Sound, what: &str) -> bool {
     let mut refused = false;
     for (options, ids) in &sound.answers {
         match answers(path, &sound.queries, options) {
-            Ok(found) => assert_eq!(&found, ids, "{what} changed an answer in silence"),
+            Ok(found) => assert_eq!(&found, ids, "{what} changed an answer"),
             Err(error) => {
                 let error = error.to_string();
                 assert!(!error.contains("internal"), "{what}: {error}");
@@ -128,11 +133,12 @@ fn refused_or_the_same(path: &Path, sound: &Sound, what: &str) -> bool {
     refused
 }
 
+/// Replaces each file, and each range of a file, by that of each relative of an index.
 fn swap_all(name: &str, options: &BuildOptions) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
     build(&vectors(Element::U8, COUNT, 16, 1), &path, options, &Silent).unwrap();
-    let sound = Sound::of(&path);
+    let sound = Sound::read(&path);
     let manifest = Manifest::read(&path).unwrap();
     let files: Vec<String> = manifest.files.iter().map(|file| file.name.clone()).collect();
     for (relation, relative) in relatives(dir.path(), options) {
@@ -162,28 +168,28 @@ fn swap_all(name: &str, options: &BuildOptions) {
             }
             std::fs::write(path.join(file), &own).unwrap();
         }
-        // Groups are the same whatever the number of threads, so there may be nothing to refuse.
+        // The number of threads does not change groups, so there may be nothing to refuse.
         assert!(refused > 0 || relation == "several threads", "{name}: nothing of {relation} was refused");
     }
     assert!(verify(&path, &Silent).unwrap().sound);
 }
 
 #[test]
-fn what_is_of_another_index_is_refused_or_answers_the_same() {
-    for (_, (name, options)) in kinds().into_iter().enumerate().filter(|(number, _)| taken(*number, 2)) {
+fn parts_of_another_index_are_refused_or_change_no_answer() {
+    for (_, (name, options)) in kinds().into_iter().enumerate().filter(|(number, _)| case_runs(*number, 2)) {
         swap_all(name, &options);
     }
 }
 
-/// Pages and records of the file that searches read are told apart by their checksums alone, whatever the files' say.
+/// The checksums of pages and records include the identity of their index.
 #[test]
-fn a_resealed_manifest_does_not_lend_pages_to_another_index() {
+fn pages_of_another_index_are_refused_although_the_manifest_fits() {
     for (name, options) in kinds() {
         let dir = tempfile::tempdir().unwrap();
         let (path, other) = (dir.path().join("index"), dir.path().join("other"));
         build(&vectors(Element::U8, COUNT, 16, 1), &path, &options, &Silent).unwrap();
         build(&vectors(Element::U8, COUNT, 16, 5), &other, &options, &Silent).unwrap();
-        let sound = Sound::of(&path);
+        let sound = Sound::read(&path);
         let (mut manifest, foreign) = (Manifest::read(&path).unwrap(), Manifest::read(&other).unwrap());
         let (entry, theirs) = (manifest.paged_file().clone(), foreign.paged_file().clone());
         if entry.bytes != theirs.bytes {

@@ -1,5 +1,5 @@
-//! One search loop, any tier: the same ids, distances and counters wherever the bytes lie, no answer from
-//! bytes that did not arrive, and counters that change only on purpose.
+//! Searches of graphs on several tiers: the same ids, distances and counters, also compared with golden
+//! files.
 
 use crate::clustered::vectors;
 use bathyal_index::families::graph::GraphEntry;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 const LAYOUTS: [GraphLayoutChoice; 3] =
     [GraphLayoutChoice::Padded, GraphLayoutChoice::PageLocal, GraphLayoutChoice::Csr];
 
-fn built(dir: &Path, layout: GraphLayoutChoice) -> (VectorFile, Index) {
+fn build_index(dir: &Path, layout: GraphLayoutChoice) -> (VectorFile, Index) {
     let data = vectors(Element::U8, 3000, 32, 1);
     let path = dir.join("index");
     let family = GraphOptions {
@@ -43,7 +43,7 @@ fn simulated(index: &Index, options: SimOptions) -> (Index, bathyal_tier::backen
     (Index::open(index.path(), &options).unwrap(), handle)
 }
 
-/// The same index behind a cache of its pages, and a handle on the cache.
+/// Opens the index behind a cache of its pages. Returns a handle of the cache as well.
 fn cached(index: &Index, budget_bytes: u64) -> (Index, CacheTier) {
     let options = CacheOptions { budget_bytes, ..CacheOptions::default() };
     let cache = CacheTier::new(index.tier().clone(), options).unwrap();
@@ -68,8 +68,8 @@ fn search(index: &Index, queries: &VectorFile, mode: SearchMode) -> Result<Searc
 fn batched_answers_and_counters_are_the_same_on_every_tier() {
     for layout in LAYOUTS {
         let dir = tempfile::tempdir().unwrap();
-        let (queries, index) = built(dir.path(), layout);
-        same_on_every_tier(&index, &queries);
+        let (queries, index) = build_index(dir.path(), layout);
+        check_tiers(&index, &queries);
     }
 }
 
@@ -77,13 +77,13 @@ fn is_packed(index: &Index) -> bool {
     GraphEntry::read(index.manifest()).is_ok_and(|graph| graph.layout == "csr")
 }
 
-/// What each query cost; bytes only where every tier reads whole pages.
+/// Returns the counters of each query. Bytes are left out if tiers do not read whole pages.
 fn costs(index: &Index, found: &SearchResult) -> Vec<QueryStats> {
     let bytes = |stats: &QueryStats| if is_packed(index) { 0 } else { stats.bytes };
     found.per_query.iter().map(|stats| QueryStats { bytes: bytes(stats), ..*stats }).collect()
 }
 
-fn same_on_every_tier(index: &Index, queries: &VectorFile) {
+fn check_tiers(index: &Index, queries: &VectorFile) {
     let expected = search(index, queries, SearchMode::Batched).unwrap();
     let slow = SimOptions {
         latency: Latency::Uniform { low_ns: 1_000, high_ns: 900_000 },
@@ -133,8 +133,8 @@ fn counters_change_only_on_purpose() {
     let mut found = serde_json::Map::new();
     for layout in LAYOUTS {
         let dir = tempfile::tempdir().unwrap();
-        let (queries, index) = built(dir.path(), layout);
-        // From memory: how files are aligned depends on the file system.
+        let (queries, index) = build_index(dir.path(), layout);
+        // In memory, because the alignment of files depends on the file system.
         let memory = OpenOptions { tier: TierChoice::Dram, ..OpenOptions::default() };
         let index = Index::open(index.path(), &memory).unwrap();
         let totals = search(&index, &queries, SearchMode::Batched).unwrap().totals;

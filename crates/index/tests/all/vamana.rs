@@ -1,7 +1,7 @@
 //! The graph index end to end: built, opened from every tier, searched, checked.
 
+use crate::cases::{CaseSelection, case_runs, full_or_quick, quick_build};
 use crate::clustered::vectors;
-use crate::whole::{of_whole, quickly, taken};
 use bathyal_index::families::graph::GraphEntry;
 use bathyal_index::{
     BuildOptions, Effort, GraphLayoutChoice, GraphOptions, Index, OpenOptions, QueryStats, SearchMode,
@@ -20,7 +20,7 @@ fn graph(layout: GraphLayoutChoice) -> GraphOptions {
 }
 
 fn small(metric: Metric, layout: GraphLayoutChoice) -> BuildOptions {
-    BuildOptions { metric, threads: 2, ..quickly(graph(layout)) }
+    BuildOptions { metric, threads: 2, ..quick_build(graph(layout)) }
 }
 
 const LAYOUTS: [GraphLayoutChoice; 3] =
@@ -35,7 +35,7 @@ fn search(index: &Index, queries: &VectorFile, k: usize, effort: Effort) -> Sear
     index.search(queries, &options, Control::default()).unwrap()
 }
 
-/// What each query cost; bytes only where every tier reads the same pages.
+/// Returns the counters of each query. Bytes are left out if tiers do not read whole pages.
 fn without_bytes(found: &SearchResult, layout: GraphLayoutChoice) -> Vec<QueryStats> {
     let bytes = |stats: &QueryStats| if layout == GraphLayoutChoice::Csr { 0 } else { stats.bytes };
     found.per_query.iter().map(|stats| QueryStats { bytes: bytes(stats), ..*stats }).collect()
@@ -57,13 +57,13 @@ fn recall(found: &SearchResult, truth: &IdFile) -> f64 {
 #[test]
 fn every_metric_and_element_reaches_its_recall_on_every_tier_alike() {
     let dir = tempfile::tempdir().unwrap();
-    let mut number = 0..;
+    let mut cases = CaseSelection::one_in(7);
     for metric in [Metric::L2, Metric::InnerProduct, Metric::Cosine] {
         for (element, layout) in Element::ALL.into_iter().flat_map(|e| LAYOUTS.map(|layout| (e, layout))) {
-            if !number.next().is_some_and(|number| taken(number, 7)) {
+            if !cases.next_runs() {
                 continue;
             }
-            let count = of_whole(2000, 1200);
+            let count = full_or_quick(2000, 1200);
             let (data, queries) = (vectors(element, count, 24, 1), vectors(element, 60, 24, 2));
             let path = dir.path().join(format!("{metric}-{element}-{layout:?}"));
             // On one thread, so that the recall is the same in every run.
@@ -94,7 +94,7 @@ fn every_metric_and_element_reaches_its_recall_on_every_tier_alike() {
 }
 
 #[test]
-fn pipelined_search_finds_as_much() {
+fn pipelined_searches_reach_the_same_recall() {
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) = (vectors(Element::U8, 3000, 32, 1), vectors(Element::U8, 100, 32, 2));
     let path = dir.path().join("index");
@@ -113,10 +113,10 @@ fn pipelined_search_finds_as_much() {
 }
 
 #[test]
-fn calibration_picks_an_effort_that_keeps_its_word() {
+fn the_effort_for_a_recall_reaches_it() {
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) =
-        (vectors(Element::F32, of_whole(8000, 4000), 48, 1), vectors(Element::F32, 1000, 48, 2));
+        (vectors(Element::F32, full_or_quick(8000, 4000), 48, 1), vectors(Element::F32, 1000, 48, 2));
     let path = dir.path().join("index");
     // On one thread, so that the recall is the same in every run.
     let truth = exact_neighbors(&data, &queries, Metric::L2, 10, None, &Silent).unwrap();
@@ -130,8 +130,8 @@ fn calibration_picks_an_effort_that_keeps_its_word() {
         for asked in [0.8, 0.9, 0.95, 0.99] {
             let found = search(&index, &queries, 10, Effort::Recall(asked));
             let recall = recall(&found, &truth);
-            // With well separated clusters a query finds all or nothing, which leaves 0.02 and more to chance.
-            // And the least effort may find more than was asked for.
+            // In well separated clusters a query finds all or no neighbours, so that the recall varies by
+            // 0.02 and more. The least effort may find more than was requested.
             let error = recall - f64::from(asked.max(least));
             println!("{layout:?}: asked {asked}, got {recall} at {}", found.search_list);
             assert!((-0.04..=0.04).contains(&error), "asked {asked}, got {recall} at {}", found.search_list);
@@ -140,27 +140,28 @@ fn calibration_picks_an_effort_that_keeps_its_word() {
 }
 
 #[test]
-fn odd_sizes_return_all_there_is() {
+fn sets_of_odd_sizes_are_found_completely() {
     let dir = tempfile::tempdir().unwrap();
     for (name, data) in [
         ("one", vectors(Element::F32, 1, 7, 3)),
         ("two", vectors(Element::U8, 2, 1, 3)),
         ("few", vectors(Element::I8, 11, 3, 3)),
         ("equal", VectorFile::from_rows(Element::U8, 4, vec![9; 4 * 500]).unwrap()),
-        // Longer than a page.
-        ("wide", vectors(Element::F32, 30, of_whole(3000, 1100), 3)),
+        // Vectors longer than a page.
+        ("wide", vectors(Element::F32, 30, full_or_quick(3000, 1100), 3)),
         ("zeros", VectorFile::from_rows(Element::F32, 4, vec![0; 16 * 100]).unwrap()),
     ] {
         let n = data.count();
-        let queries = data.rows(0..n.min(of_whole(usize::MAX, 60))).unwrap().to_vec();
+        let queries = data.rows(0..n.min(full_or_quick(usize::MAX, 60))).unwrap().to_vec();
         let queries = VectorFile::from_rows(data.element(), data.dim(), queries).unwrap();
         for layout in LAYOUTS {
             let path = dir.path().join(format!("{name}-{layout:?}"));
             build(&data, &path, &small(Metric::L2, layout), &Silent).unwrap();
             assert!(verify(&path, &Silent).unwrap().sound, "{name} {layout:?}");
             let indexes = [TierChoice::File, TierChoice::Dram].map(|tier| open(&path, tier));
-            let asked = [(n, Effort::SearchList(n as u32)), (n + 5, Effort::Recall(0.9))];
-            for (index, (k, effort)) in indexes.iter().flat_map(|index| asked.map(|asked| (index, asked))) {
+            let efforts = [(n, Effort::SearchList(n as u32)), (n + 5, Effort::Recall(0.9))];
+            for (index, (k, effort)) in indexes.iter().flat_map(|index| efforts.map(|effort| (index, effort)))
+            {
                 let found = search(index, &queries, k, effort);
                 assert_eq!(found.k, n, "{name}");
                 assert_eq!(found.notes.iter().any(|note| note.contains("only")), k > n);
@@ -177,7 +178,7 @@ fn odd_sizes_return_all_there_is() {
 #[test]
 fn one_thread_and_one_seed_give_one_index() {
     let dir = tempfile::tempdir().unwrap();
-    let data = vectors(Element::F32, of_whole(1500, 700), 16, 1);
+    let data = vectors(Element::F32, full_or_quick(1500, 700), 16, 1);
     for layout in LAYOUTS {
         let options = BuildOptions { threads: 1, overwrite: true, ..small(Metric::L2, layout) };
         let graphs: Vec<Vec<u8>> = ["a", "b"]
@@ -193,15 +194,15 @@ fn one_thread_and_one_seed_give_one_index() {
 #[test]
 fn full_lists_leave_every_vector_reachable() {
     let dir = tempfile::tempdir().unwrap();
-    // In high dimensions nothing is pruned: every list is full, and some vectors are in none.
+    // In many dimensions no link is pruned. Every list is full, and some vectors are in no list.
     let mut random = rand::rngs::StdRng::seed_from_u64(5);
     let rows = (0..1500 * 128).map(|_| random.random_range(0..=255_u8)).collect();
     let data = VectorFile::from_rows(Element::U8, 128, rows).unwrap();
     let all = [2, 4, 8].into_iter().flat_map(|degree| LAYOUTS.map(|layout| (degree, layout))).enumerate();
-    for (_, (max_degree, layout)) in all.filter(|(number, _)| taken(*number, 2)) {
+    for (_, (max_degree, layout)) in all.filter(|(number, _)| case_runs(*number, 2)) {
         let path = dir.path().join(format!("{max_degree}-{layout:?}"));
         let family = GraphOptions { layout, max_degree, search_list: 10, ..GraphOptions::default() };
-        let options = BuildOptions { threads: 2, ..quickly(family) };
+        let options = BuildOptions { threads: 2, ..quick_build(family) };
         build(&data, &path, &options, &Silent).unwrap();
         let queries = VectorFile::from_rows(Element::U8, 128, data.row(7).to_vec()).unwrap();
         let found = search(&open(&path, TierChoice::Dram), &queries, 1500, Effort::SearchList(1500));
@@ -232,7 +233,7 @@ fn callers_on_several_threads_get_their_own_answers() {
         }
     });
     let raised = std::sync::atomic::AtomicBool::new(true);
-    let count = of_whole(20_000, 4000);
+    let count = full_or_quick(20_000, 4000);
     let many = vectors(Element::U8, count, 16, 3);
     let options = SearchOptions { effort: Effort::SearchList(900), ..SearchOptions::default() };
     let stopped = index.search(&many, &options, Control { cancel: Some(&raised), deadline: None });

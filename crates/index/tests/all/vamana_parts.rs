@@ -1,7 +1,8 @@
-//! Graphs of more vectors than their build has memory for.
+//! Builds of graphs in parts, because their memory does not hold all vectors.
 
+use crate::cases::{case_runs, full_or_quick, quick_build};
 use crate::clustered::vectors;
-use crate::whole::{of_whole, quickly, taken};
+use crate::progress::StageLog;
 use bathyal_index::build::planned_memory;
 use bathyal_index::{
     BuildOptions, BuildReport, Effort, GraphLayoutChoice, GraphOptions, Index, IndexError, OpenOptions,
@@ -11,45 +12,26 @@ use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::groundtruth::exact_neighbors;
-use bathyal_vectors::progress::{Progress, Silent};
+use bathyal_vectors::progress::Silent;
 use std::path::Path;
-use std::sync::Mutex;
 
 fn options(metric: Metric) -> BuildOptions {
     let family = GraphOptions { max_degree: 24, search_list: 50, ..GraphOptions::default() };
-    BuildOptions { metric, threads: 1, overwrite: true, ..quickly(family) }
+    BuildOptions { metric, threads: 1, overwrite: true, ..quick_build(family) }
 }
 
-/// The same with as little memory as will do.
-fn least(data: &VectorFile, options: BuildOptions) -> BuildOptions {
+/// Returns the options with the smallest budget, which divides the set.
+fn in_smallest_budget(data: &VectorFile, options: BuildOptions) -> BuildOptions {
     let least = planned_memory(data, &BuildOptions { memory_bytes: Some(1), ..options.clone() });
     assert!(least < planned_memory(data, &options));
     BuildOptions { memory_bytes: Some(least), ..options }
 }
 
-/// Which stages a build goes through, each in how many steps.
-#[derive(Default)]
-struct Stages(Mutex<Vec<(String, u64)>>);
-
-impl Progress for Stages {
-    fn stage(&self, name: &str, total: u64) {
-        self.0.lock().unwrap().push((name.into(), total));
-    }
-
-    fn advance(&self, _done: u64) {}
-
-    fn cancelled(&self) -> bool {
-        false
-    }
-}
-
-/// Builds in parts, and makes sure that it was.
+/// Builds an index, and checks that it was built in parts.
 fn in_parts(data: &VectorFile, path: &Path, options: &BuildOptions) -> BuildReport {
-    let stages = Stages::default();
+    let stages = StageLog::default();
     let report = build(data, path, options, &stages).unwrap();
-    let stages = stages.0.into_inner().unwrap();
-    let grown = stages.iter().find(|stage| stage.0 == "growing parts").map(|stage| stage.1);
-    assert_eq!(grown, Some(2 * data.count() as u64), "each vector lies in two parts");
+    assert_eq!(stages.steps("growing parts"), Some(2 * data.count() as u64), "each vector is in two parts");
     report
 }
 
@@ -61,7 +43,7 @@ fn search(path: &Path, queries: &VectorFile, k: usize, list: u32) -> SearchResul
 }
 
 #[test]
-fn parts_answer_as_well_as_the_whole() {
+fn a_build_in_parts_reaches_the_same_recall() {
     let dir = tempfile::tempdir().unwrap();
     let (whole, parts) = (dir.path().join("whole"), dir.path().join("parts"));
     let pairs = [
@@ -70,12 +52,12 @@ fn parts_answer_as_well_as_the_whole() {
         (Metric::InnerProduct, Element::F16),
         (Metric::Cosine, Element::I8),
     ];
-    for (_, (metric, element)) in pairs.into_iter().enumerate().filter(|(number, _)| taken(*number, 2)) {
-        let count = of_whole(6000, 3000);
+    for (_, (metric, element)) in pairs.into_iter().enumerate().filter(|(number, _)| case_runs(*number, 2)) {
+        let count = full_or_quick(6000, 3000);
         let (data, queries) = (vectors(element, count, 24, 1), vectors(element, 100, 24, 2));
         let truth = exact_neighbors(&data, &queries, metric, 10, None, &Silent).unwrap();
         let whole_report = build(&data, &whole, &options(metric), &Silent).unwrap();
-        let options = least(&data, options(metric));
+        let options = in_smallest_budget(&data, options(metric));
         let of_parts = in_parts(&data, &parts, &options);
         assert!(of_parts.planned_memory_bytes <= options.memory_bytes.unwrap());
         assert_eq!((of_parts.index_bytes, of_parts.vectors), (whole_report.index_bytes, count as u64));
@@ -90,7 +72,7 @@ fn parts_answer_as_well_as_the_whole() {
         assert!(verified.sound, "{verified:?}");
         let links = of_parts.details["mean_degree"].as_f64().unwrap() * count as f64;
         assert_eq!(verified.links as f64, links.round());
-        // The graph is whole: a list that is long enough finds all there is.
+        // All vectors are reachable: a candidate list for all of them finds all.
         let all = search(&parts, &vectors(element, 1, 24, 5), count, count as u32);
         let mut ids = all.ids;
         ids.sort_unstable();
@@ -101,36 +83,37 @@ fn parts_answer_as_well_as_the_whole() {
 #[test]
 fn one_seed_and_one_thread_give_one_graph() {
     let dir = tempfile::tempdir().unwrap();
-    let data = vectors(Element::U8, of_whole(3000, 1500), 16, 1);
+    let data = vectors(Element::U8, full_or_quick(3000, 1500), 16, 1);
     let built = ["a", "b"].map(|name| {
         let path = dir.path().join(name);
-        in_parts(&data, &path, &least(&data, options(Metric::L2)));
+        in_parts(&data, &path, &in_smallest_budget(&data, options(Metric::L2)));
         inspect(&path, &Silent).unwrap().manifest
     });
     assert_eq!(built[0].identity, built[1].identity);
     assert_eq!(built[0].files, built[1].files);
 }
 
-/// Vectors that no plane divides, and ones that lie in tight heaps far apart: parts that no link joins by itself.
+/// Equal vectors, which no plane divides, and vectors in tight clusters far apart, whose parts no link
+/// connects by itself.
 #[test]
 fn every_vector_is_reached() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
-    let heaps = (0..2500_u32).flat_map(|i| {
-        let heap = (i % 5) as f32 * 1e6;
-        [[heap + (i / 5) as f32 * 1e-3, heap, (i % 7) as f32 * 1e-3, 0.0]; 8].concat()
+    let clusters = (0..2500_u32).flat_map(|i| {
+        let cluster = (i % 5) as f32 * 1e6;
+        [[cluster + (i / 5) as f32 * 1e-3, cluster, (i % 7) as f32 * 1e-3, 0.0]; 8].concat()
     });
-    let heaps: Vec<u8> = heaps.flat_map(f32::to_le_bytes).collect();
+    let clusters: Vec<u8> = clusters.flat_map(f32::to_le_bytes).collect();
     let sets = [
-        VectorFile::from_rows(Element::F32, 32, heaps).unwrap(),
+        VectorFile::from_rows(Element::F32, 32, clusters).unwrap(),
         VectorFile::from_rows(Element::U8, 32, vec![9; 32 * 2500]).unwrap(),
     ];
     for (number, data) in sets.into_iter().enumerate() {
         let degrees = [4, 16].into_iter().enumerate();
-        for (_, max_degree) in degrees.filter(|(at, _)| taken(number + at, 2)) {
+        for (_, max_degree) in degrees.filter(|(at, _)| case_runs(number + at, 2)) {
             let family = GraphOptions { max_degree, search_list: 20, ..GraphOptions::default() };
-            let options = BuildOptions { overwrite: true, ..quickly(family) };
-            in_parts(&data, &path, &least(&data, options));
+            let options = BuildOptions { overwrite: true, ..quick_build(family) };
+            in_parts(&data, &path, &in_smallest_budget(&data, options));
             let verified = verify(&path, &Silent).unwrap();
             assert!(verified.sound, "{verified:?}");
             let query = VectorFile::from_rows(data.element(), 32, data.row(7).to_vec()).unwrap();
@@ -142,12 +125,12 @@ fn every_vector_is_reached() {
 }
 
 #[test]
-fn another_layout_says_which_one_takes_less_memory() {
+fn a_refused_layout_advises_one_that_takes_less_memory() {
     let dir = tempfile::tempdir().unwrap();
     let data = vectors(Element::U8, 3000, 16, 1);
     for layout in [GraphLayoutChoice::PageLocal, GraphLayoutChoice::Csr] {
         let family = GraphOptions { layout, ..GraphOptions::default() };
-        let options = BuildOptions { memory_bytes: Some(1 << 20), ..quickly(family) };
+        let options = BuildOptions { memory_bytes: Some(1 << 20), ..quick_build(family) };
         let refused = build(&data, &dir.path().join("index"), &options, &Silent).unwrap_err();
         let IndexError::Memory { ref advice, .. } = refused else { panic!("{refused}") };
         assert!(advice.contains("padded") && advice.contains("convert"), "{refused}");

@@ -1,4 +1,4 @@
-//! Indexes of every version of the format that was ever written: they open, are sound, and answer.
+//! Stored indexes of every version of the format. They are opened, verified and searched.
 
 use bathyal_index::families::cluster::ClusterEntry;
 use bathyal_index::format::manifest::{FORMAT_VERSION, Manifest, SMALLER_VERSION, STRIPED_VERSION};
@@ -14,7 +14,7 @@ use bathyal_vectors::progress::Silent;
 use std::path::{Path, PathBuf};
 
 const K: usize = 5;
-/// Families and layouts that each version has; the first had no flat indexes.
+/// Families and layouts of each version. The first version has no flat indexes.
 const INDEXES: [&str; 11] = [
     "cluster",
     "cluster_cosine",
@@ -33,7 +33,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/indexes")
 }
 
-/// The names of what is in a folder of fixtures.
+/// Returns the names in a folder of indexes.
 fn names(folder: &Path) -> Vec<String> {
     let entries = folder.read_dir().unwrap();
     let mut found: Vec<String> =
@@ -42,10 +42,12 @@ fn names(folder: &Path) -> Vec<String> {
     found
 }
 
-/// The index of a path with the vectors that it is of, and where its parts are, if it is striped.
+/// A stored index.
 struct Fixture {
     path: PathBuf,
+    /// The file of its vectors.
     base: &'static str,
+    /// The folders of its parts, if it is striped.
     stripe: Vec<PathBuf>,
 }
 
@@ -53,12 +55,12 @@ impl Fixture {
     fn search(&self, queries: &VectorFile, options: OpenOptions) -> Vec<u32> {
         let index = Index::open(&self.path, &OpenOptions { stripe: self.stripe.clone(), ..options }).unwrap();
         let family = Manifest::read(&self.path).unwrap().family;
-        // More candidates and lists than there are: what is exact is found.
-        let all = family == "flat" && index.memory_split().codes == 0;
+        // With so many candidates and lists the search is exact.
+        let compares_all = family == "flat" && index.memory_split().codes == 0;
         let many = queries.count() as u32;
         let options = SearchOptions {
             k: K,
-            effort: if all { Effort::Recall(1.0) } else { Effort::SearchList(many) },
+            effort: if compares_all { Effort::Recall(1.0) } else { Effort::SearchList(many) },
             probes: (!["graph", "flat"].contains(&family.as_str())).then_some(many),
             threads: 1,
             ..SearchOptions::default()
@@ -81,7 +83,7 @@ impl Fixture {
             let found = self.search(&queries, OpenOptions { tier, ..OpenOptions::default() });
             if version == SMALLER_VERSION {
                 let share = recall(&exact, &found, K, queries.count()).unwrap();
-                assert!(share >= 0.99, "{name}: halves find {share}");
+                assert!(share >= 0.99, "{name}: recall {share} of vectors of f16");
                 continue;
             }
             for (query, ids) in found.chunks_exact(K).enumerate() {
@@ -104,9 +106,9 @@ fn indexes_of_every_version_are_read() {
     }
 }
 
-/// Codecs whose rotations are of bytes, shorter codes, efforts by query: version 2 has them since.
+/// Later additions to version 2: codecs with rotations of bytes, shorter codes, and efforts by query.
 #[test]
-fn what_a_version_was_given_later_is_read() {
+fn later_additions_to_a_version_are_read() {
     let folder = folder().join("version_2_later");
     let known = ["cluster", "cluster_cosine", "flat_codes", "lsh", "spann_codes"];
     assert_eq!(names(&folder), known);
@@ -114,7 +116,7 @@ fn what_a_version_was_given_later_is_read() {
         Fixture { path: folder.join(name), base: "wide.fbin", stripe: Vec::new() }.check(FORMAT_VERSION);
         let codec = if name.starts_with("spann") { "list_codec.bin" } else { "codec.bin" };
         let bytes = std::fs::read(folder.join(name).join(codec)).unwrap();
-        // A shift of so many floats may come first.
+        // A shift may precede the codec.
         let at = bytes.windows(4).position(|bytes| bytes == b"BYCD").unwrap();
         assert_eq!(bytes[at + 4..at + 8], [2, 0, 0, 0], "{name}");
     }
@@ -125,15 +127,16 @@ fn shorter_codes_of_a_stored_index_answer() {
     let path = folder().join("version_2_later/cluster");
     let entry = ClusterEntry::read(&Manifest::read(&path).unwrap()).unwrap();
     assert!(!entry.prunes.is_empty() && entry.shorter.len() == 3, "{:?}", entry.shorter.len());
-    let of = |memory_bytes| OpenOptions { memory_bytes: Some(memory_bytes), ..OpenOptions::default() };
-    let Err(IndexError::Memory { needed, .. }) = Index::open(&path, &of(1)) else {
+    let options_of =
+        |memory_bytes| OpenOptions { memory_bytes: Some(memory_bytes), ..OpenOptions::default() };
+    let Err(IndexError::Memory { needed, .. }) = Index::open(&path, &options_of(1)) else {
         panic!("a byte is enough")
     };
     let queries = VectorFile::open(folder().join("wide.fbin")).unwrap();
     let options =
         SearchOptions { k: K, effort: Effort::Recall(0.95), threads: 1, ..SearchOptions::default() };
     let short = |budget| {
-        let index = Index::open(&path, &of(budget)).unwrap();
+        let index = Index::open(&path, &options_of(budget)).unwrap();
         let found = index.search(&queries, &options, Control::default()).ok();
         found.filter(|_| index.memory_split().codes_left_out > 0)
     };

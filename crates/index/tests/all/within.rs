@@ -1,8 +1,9 @@
-//! Search among some of the rows, in every family and layout: the recall that was asked for, whichever rows these are.
+//! Search within a set of rows, in every family and layout. It reaches the recall in any set.
 
+use crate::cases::{CaseSelection, all_cases_run, full_or_quick, quick_build};
 use crate::clustered::vectors;
+use crate::files;
 use crate::shared;
-use crate::whole::{is_whole, of_whole, quickly, taken};
 use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::{
@@ -53,7 +54,7 @@ fn kinds() -> Vec<(&'static str, FamilyOptions)> {
     ]
 }
 
-/// Vectors with what is near the queries, and what is built of them.
+/// Vectors with their distances to the queries, and the indexes of them.
 struct Data {
     rows: VectorFile,
     queries: VectorFile,
@@ -73,15 +74,16 @@ impl Data {
         Data { rows, queries, metric, distances, built: Mutex::default() }
     }
 
-    /// Vectors of bytes under the squared distance, of which tests share the indexes.
+    /// Returns the vectors of bytes under the metric l2 whose indexes the tests share.
     fn shared(count: u32) -> &'static Data {
         static ALL: Mutex<BTreeMap<u32, &'static Data>> = Mutex::new(BTreeMap::new());
         let mut all = ALL.lock().unwrap();
         all.entry(count).or_insert_with(|| Box::leak(Box::new(Data::new(Element::U8, Metric::L2, count))))
     }
 
-    /// Where the index of a kind is, which is built when it is first asked for and which nobody changes.
-    fn built(&self, name: &'static str) -> PathBuf {
+    /// Returns the path of the shared index of a kind, which is built at the first call. Tests must not
+    /// change it.
+    fn index_path(&self, name: &'static str) -> PathBuf {
         let path = shared::folder().join(format!("within-{}-{name}", self.rows.count()));
         let built = self.built.lock().unwrap().entry(name).or_default().clone();
         built.get_or_init(|| {
@@ -92,11 +94,12 @@ impl Data {
     }
 
     fn build(&self, path: &Path, family: FamilyOptions) {
-        let options = BuildOptions { metric: self.metric, threads: 2, ..quickly(family) };
+        let options = BuildOptions { metric: self.metric, threads: 2, ..quick_build(family) };
         build(&self.rows, path, &options, &Silent).unwrap();
     }
 
-    /// The share of the rows of `set` nearest to the queries that were found; checks whatever else is asked of the answer.
+    /// Returns the recall of an answer within `set`. Checks that ids are in the set and distinct, and that
+    /// distances are sorted and true.
     fn recall(&self, what: &str, set: &RowSet, k: usize, found: &SearchResult) -> f64 {
         let wanted = k.min(set.count() as usize);
         assert_eq!(found.k, wanted, "{what}");
@@ -125,10 +128,10 @@ impl Data {
         if all == 0 { 1.0 } else { near as f64 / all as f64 }
     }
 
-    /// Sets of all kinds, by name.
+    /// Returns sets of all kinds, with their names.
     fn sets(&self) -> Vec<(String, RowSet)> {
         let rows = self.rows.count() as u32;
-        // A permutation, by a step that shares no factor with the number of rows.
+        // A permutation: the factor has no common divisor with the number of rows.
         let mixed = |at: u32| (u64::from(at) * 7919 % u64::from(rows)) as u32;
         let mut sets = vec![
             ("all".to_string(), RowSet::all(rows)),
@@ -138,7 +141,7 @@ impl Data {
             let count = rows / share;
             sets.push((format!("{count} anywhere"), RowSet::from_ids(rows, (0..count).map(mixed))));
         }
-        // The rows by their distance to the nearest query, and to one row.
+        // The rows sorted by their distance to the nearest query, and to the first query.
         let nearest =
             |row: u32| self.distances.iter().map(|all| all[row as usize]).fold(f32::INFINITY, f32::min);
         let kernel = Distance::new(self.rows.element(), self.metric, self.rows.dim());
@@ -164,7 +167,7 @@ fn options(recall: f32) -> SearchOptions {
     SearchOptions { k: K, effort: Effort::Recall(recall), threads: 2, ..SearchOptions::default() }
 }
 
-/// One row in so many.
+/// Returns the set of one row in `step`.
 fn every(rows: u32, step: usize) -> Arc<RowSet> {
     Arc::new(RowSet::from_ids(rows, (0..rows).step_by(step)))
 }
@@ -177,14 +180,14 @@ fn search(index: &Index, queries: &VectorFile, options: &SearchOptions, set: &Ar
     index.search_within(queries, options, set, Control::default()).unwrap()
 }
 
-/// Searches for each recall in each set; what was missed by more than a hundredth.
-fn missed(data: &Data, name: &str, index: &Index, recalls: &[f32]) -> Vec<String> {
+/// Searches for each recall in each set. Returns the sets whose recall is more than 0.01 too low.
+fn low_recalls(data: &Data, name: &str, index: &Index, recalls: &[f32]) -> Vec<String> {
     let mut missed = Vec::new();
-    for (of, set) in data.sets() {
+    for (set_name, set) in data.sets() {
         let set = Arc::new(set);
         for asked in recalls {
             let found = search(index, &data.queries, &options(*asked), &set);
-            let what = format!("{name} {}, {of}, {asked}", data.metric);
+            let what = format!("{name} {}, {set_name}, {asked}", data.metric);
             let recall = data.recall(&what, &set, K, &found);
             let (plan, reason) = (found.within.unwrap(), found.within_reason.unwrap());
             println!("{what}: {recall:.4} {plan:?} {:?}: {reason}", found.totals);
@@ -202,42 +205,40 @@ fn missed(data: &Data, name: &str, index: &Index, recalls: &[f32]) -> Vec<String
 }
 
 #[test]
-fn every_family_finds_what_was_asked_for_among_any_rows() {
+fn every_family_reaches_the_recall_in_any_set_of_rows() {
     let data = Data::shared(ROWS);
     let mut all = Vec::new();
     let recalls = [0.9, 0.95, 0.99];
     for (number, (name, _)) in kinds().into_iter().enumerate() {
-        let path = data.built(name);
-        let recalls = if is_whole() { &recalls[..] } else { &recalls[number % 3..][..1] };
-        all.extend(missed(data, name, &open(&path, TierChoice::File), recalls));
+        let path = data.index_path(name);
+        let recalls = if all_cases_run() { &recalls[..] } else { &recalls[number % 3..][..1] };
+        all.extend(low_recalls(data, name, &open(&path, TierChoice::File), recalls));
     }
     assert!(all.is_empty(), "{all:#?}");
 }
 
 #[test]
-fn so_it_is_under_every_metric_and_in_memory() {
-    let (mut all, mut number) = (Vec::new(), 0..);
+fn every_metric_reaches_the_recall_in_memory() {
+    let (mut all, mut cases) = (Vec::new(), CaseSelection::one_in(5));
     for (element, metric) in
         [(Element::F32, Metric::InnerProduct), (Element::F32, Metric::Cosine), (Element::I8, Metric::L2)]
     {
         let data = Data::new(element, metric, 3000);
         let dir = tempfile::tempdir().unwrap();
-        for (name, family) in
-            kinds().into_iter().filter(|_| number.next().is_some_and(|number| taken(number, 5)))
-        {
+        for (name, family) in kinds().into_iter().filter(|_| cases.next_runs()) {
             let path = dir.path().join(name);
             data.build(&path, family);
-            all.extend(missed(&data, name, &open(&path, TierChoice::Dram), &[0.95]));
+            all.extend(low_recalls(&data, name, &open(&path, TierChoice::Dram), &[0.95]));
         }
     }
     assert!(all.is_empty(), "{all:#?}");
 }
 
 #[test]
-fn a_batch_has_the_answers_of_its_queries_and_equal_sets_have_equal_answers() {
+fn batches_and_equal_sets_do_not_change_answers() {
     let data = Data::shared(3000);
     for (name, _) in kinds() {
-        let index = open(&data.built(name), TierChoice::File);
+        let index = open(&data.index_path(name), TierChoice::File);
         for step in [2, 9, 100, 1000] {
             let set = every(3000, step);
             let what = format!("{name}, one in {step}");
@@ -248,7 +249,7 @@ fn a_batch_has_the_answers_of_its_queries_and_equal_sets_have_equal_answers() {
             assert_eq!((found.within, found.k), (again.within, again.k), "{what}");
             let third = search(&index, &data.queries, &options(0.95), &set);
             assert_eq!((&again.ids, &again.per_query), (&third.ids, &third.per_query), "{what}");
-            for query in (0..QUERIES).step_by(of_whole(1, 4)) {
+            for query in (0..QUERIES).step_by(full_or_quick(1, 4)) {
                 let row = data.queries.row(query).to_vec();
                 let one = VectorFile::from_rows(Element::U8, DIM, row).unwrap();
                 let alone = search(&index, &one, &options(0.95), &set);
@@ -262,24 +263,27 @@ fn a_batch_has_the_answers_of_its_queries_and_equal_sets_have_equal_answers() {
 }
 
 #[test]
-fn tiers_have_the_same_answers() {
+fn all_tiers_give_the_same_answers() {
     let data = Data::shared(3000);
     let mut compared = 0;
     for (name, _) in kinds() {
-        let path = data.built(name);
+        let path = data.index_path(name);
         let (file, dram) = (open(&path, TierChoice::File), open(&path, TierChoice::Dram));
         for step in [2, 9, 100, 1000] {
             let set = every(3000, step);
-            // Efforts for a recall, and plans, may depend on the tier; of one plan and effort the answers do not.
+            // The plan and the effort for a recall may depend on the tier. With the same plan and effort the
+            // answers do not.
             let effort = if name == "flat" { Effort::Recall(1.0) } else { Effort::SearchList(200) };
-            let knows = !matches!(name, "flat" | "partitioned");
-            let named =
-                SearchOptions { effort: if knows { effort } else { Effort::Recall(1.0) }, ..options(0.9) };
+            let has_search_list = !matches!(name, "flat" | "partitioned");
+            let named = SearchOptions {
+                effort: if has_search_list { effort } else { Effort::Recall(1.0) },
+                ..options(0.9)
+            };
             let (on_file, on_dram) =
                 (search(&file, &data.queries, &named, &set), search(&dram, &data.queries, &named, &set));
-            // What is read alone in memory brings no other rows along.
-            let alone = matches!(name, "cluster" | "lsh" | "flat_codes");
-            if on_file.within == on_dram.within && (!alone || on_file.within == Some(WithinPlan::Scan)) {
+            // These read single vectors in memory, and compare no other vectors of their pages.
+            let single = matches!(name, "cluster" | "lsh" | "flat_codes");
+            if on_file.within == on_dram.within && (!single || on_file.within == Some(WithinPlan::Scan)) {
                 compared += 1;
                 assert_eq!(on_file.ids, on_dram.ids, "{name}, one in {step}, {:?}", on_file.within);
             }
@@ -289,7 +293,7 @@ fn tiers_have_the_same_answers() {
 }
 
 #[test]
-fn queries_of_a_flat_index_share_what_is_read_where_all_rows_match() {
+fn queries_of_a_flat_index_share_reads_if_all_rows_match() {
     let dir = tempfile::tempdir().unwrap();
     for element in [Element::U8, Element::F32] {
         let data = Data::new(element, Metric::L2, 3000);
@@ -300,17 +304,17 @@ fn queries_of_a_flat_index_share_what_is_read_where_all_rows_match() {
         assert_eq!(found.within, Some(WithinPlan::Scan), "{element:?}");
         let plain = index.search(&data.queries, &options(0.9), Control::default()).unwrap();
         assert_eq!((&found.ids, &found.distances), (&plain.ids, &plain.distances), "{element:?}");
-        // Reads may be longer or shorter; what they bring is the same.
+        // The lengths of reads may differ, and not their bytes in total.
         assert!(found.totals.bytes * (QUERIES as u64 - 1) <= plain.totals.bytes, "{:?}", found.totals);
     }
 }
 
 #[test]
-fn a_scan_reads_what_holds_the_set_once_for_all_queries() {
+fn a_scan_reads_the_rows_of_the_set_once_for_all_queries() {
     let data = Data::shared(3000);
     let set = Arc::new(RowSet::from_ids(3000, [7, 8, 1500, 2999].into_iter()));
     for (name, _) in kinds() {
-        let index = open(&data.built(name), TierChoice::File);
+        let index = open(&data.index_path(name), TierChoice::File);
         let first = search(&index, &data.queries, &options(0.95), &set);
         assert_eq!(first.within, Some(WithinPlan::Scan), "{name}");
         let found = search(&index, &data.queries, &options(0.95), &set);
@@ -330,11 +334,11 @@ fn a_scan_reads_what_holds_the_set_once_for_all_queries() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_and_nothing_is_an_answer() {
+fn invalid_sets_are_refused_and_empty_sets_find_nothing() {
     let data = Data::new(Element::U8, Metric::L2, 1000);
     let dir = tempfile::tempdir().unwrap();
     let none = VectorFile::from_rows(Element::U8, DIM, Vec::new());
-    // Sets of the rows of other indexes; the largest has half a gigabyte of words.
+    // Sets for other numbers of rows. The largest has half a gigabyte of words.
     let others = [0, 999, 1001, u32::MAX].map(|rows| Arc::new(RowSet::from_words(rows, Vec::new())));
     for (name, family) in kinds() {
         let path = dir.path().join(name);
@@ -353,7 +357,7 @@ fn what_cannot_be_is_refused_and_nothing_is_an_answer() {
         assert!(matches!(ask(&nothing, (*every(1000, 3)).clone()), Err(IndexError::Parameter(_))), "{name}");
         let found = ask(&options(0.9), RowSet::from_words(1000, Vec::new())).unwrap();
         assert_eq!((found.k, found.ids.len(), found.latencies_ns.len()), (0, 0, QUERIES), "{name}");
-        // More than there are.
+        // More neighbours than there are vectors.
         let many = SearchOptions { k: 5000, ..options(0.9) };
         let found = ask(&many, (*every(1000, 3)).clone()).unwrap();
         data.recall(name, &every(1000, 3), 5000, &found);
@@ -365,13 +369,13 @@ fn what_cannot_be_is_refused_and_nothing_is_an_answer() {
 }
 
 #[test]
-fn whoever_waits_no_longer_is_not_kept() {
+fn searches_within_sets_can_be_cancelled_and_can_be_late() {
     let data = Data::shared(3000);
     let cancelled = AtomicBool::new(true);
     let cancel = Control { cancel: Some(&cancelled), deadline: None };
     let late = Control { cancel: None, deadline: Some(Instant::now()) };
     for (name, _) in kinds() {
-        let index = open(&data.built(name), TierChoice::File);
+        let index = open(&data.index_path(name), TierChoice::File);
         for set in [every(3000, 1), every(3000, 2), every(3000, 20), every(3000, 2900)] {
             let ask = |control| index.search_within(&data.queries, &options(0.9), &set, control);
             assert!(matches!(ask(cancel), Err(IndexError::Cancelled)), "{name}, {}", set.count());
@@ -382,20 +386,20 @@ fn whoever_waits_no_longer_is_not_kept() {
 }
 
 #[test]
-fn what_is_known_of_sets_fits_the_budget() {
+fn the_data_kept_for_sets_fits_the_budget() {
     let data = Data::shared(ROWS);
-    let mut number = 0..;
+    let mut cases = CaseSelection::one_in(3);
     for (name, _) in kinds() {
-        let path = data.built(name);
-        let with = |bytes| OpenOptions { memory_bytes: Some(bytes), ..OpenOptions::default() };
-        let Err(IndexError::Memory { needed: least, .. }) = Index::open(&path, &with(1)) else {
+        let path = data.index_path(name);
+        let with_budget = |bytes| OpenOptions { memory_bytes: Some(bytes), ..OpenOptions::default() };
+        let Err(IndexError::Memory { needed: least, .. }) = Index::open(&path, &with_budget(1)) else {
             panic!("{name}: a byte is enough");
         };
         for budget in [least, least + (64 << 10), least + (2 << 20), least + (64 << 20)] {
-            if !number.next().is_some_and(|number| taken(number, 3)) {
+            if !cases.next_runs() {
                 continue;
             }
-            let index = Index::open(&path, &with(budget)).unwrap();
+            let index = Index::open(&path, &with_budget(budget)).unwrap();
             for step in [2, 10, 100, 2000] {
                 let set = every(ROWS, step);
                 let what = format!("{name}, {} more, one in {step}", budget - least);
@@ -415,7 +419,7 @@ fn what_is_known_of_sets_fits_the_budget() {
 }
 
 #[test]
-fn an_index_that_has_changed_is_not_searched_by_its_rows() {
+fn a_changed_index_cannot_be_searched_within_rows() {
     let data = Data::new(Element::U8, Metric::L2, 1000);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("lsh");
@@ -430,17 +434,17 @@ fn an_index_that_has_changed_is_not_searched_by_its_rows() {
 }
 
 #[test]
-fn damage_is_an_error_and_no_answer() {
+fn damage_is_an_error() {
     let data = Data::shared(3000);
     let dir = tempfile::tempdir().unwrap();
     for (name, _) in kinds() {
         let path = dir.path().join(name);
-        shared::copy(&data.built(name), &path);
+        files::copy(&data.index_path(name), &path);
         let largest = walk(&path).into_iter().max_by_key(|file| file.metadata().unwrap().len()).unwrap();
         let mut bytes = std::fs::read(&largest).unwrap();
         bytes.iter_mut().for_each(|byte| *byte ^= 0x55);
         std::fs::write(&largest, bytes).unwrap();
-        // Where it opens at all: what is kept in memory is checked then.
+        // Files that are kept in memory are checked when the index is opened.
         let Ok(index) = Index::open(&path, &OpenOptions::default()) else { continue };
         for step in [2, 20, 2900] {
             let found =
@@ -450,7 +454,7 @@ fn damage_is_an_error_and_no_answer() {
     }
 }
 
-/// All files in a folder and those within.
+/// Returns all files in a folder and its folders.
 fn walk(path: &Path) -> Vec<std::path::PathBuf> {
     let entries = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
     entries.flat_map(|entry| if entry.is_dir() { walk(&entry) } else { vec![entry] }).collect()

@@ -1,8 +1,8 @@
-//! Every reader meets thousands of damaged files: none may panic, believe a lie, or ask for more memory than
-//! its input is worth.
+//! Every reader reads thousands of damaged files. No reader may panic, accept a contradiction, or allocate
+//! much more memory than its input has bytes.
 //!
-//! Mutations are seeded: a failure names its target and round, and comes again. `BATHYAL_MUTATIONS=1000000`
-//! sets the rounds a target; `make fuzz` searches further, guided by coverage.
+//! Mutations are seeded: a failure names its target and round, and is repeated by the next run.
+//! `BATHYAL_MUTATIONS=1000000` sets the rounds per target. `make fuzz` searches further, guided by coverage.
 
 mod memory;
 mod mutate;
@@ -20,11 +20,11 @@ use targets::{TARGETS, Target};
 #[global_allocator]
 static ALLOCATOR: PeakAllocator = PeakAllocator;
 
-/// Rounds a target without being told: about a second for all of them.
+/// Rounds per target by default. They take about a second for all targets.
 const ROUNDS: u64 = 4000;
 
-/// The largest single allocation that a reader may make for `len` bytes of input. Generous on purpose: a
-/// reader that believes a header asks for gigabytes.
+/// Returns the largest single allocation that a reader may make for `len` bytes of input. The limit is
+/// generous, because a reader that trusts a damaged header allocates gigabytes.
 const fn allowed_bytes(len: usize) -> usize {
     64 * len + (1 << 20)
 }
@@ -33,18 +33,18 @@ fn rounds() -> u64 {
     std::env::var("BATHYAL_MUTATIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(ROUNDS)
 }
 
-/// Reads `bytes` and describes what went wrong, if anything did.
+/// Reads `bytes`, and describes the failure, if there is one.
 fn complaint(target: &Target, bytes: &[u8]) -> Option<String> {
     let mut panicked = false;
     let peak = peak_of(|| panicked = catch_unwind(AssertUnwindSafe(|| (target.read)(bytes))).is_err());
     if panicked {
         return Some("panicked".to_string());
     }
-    (peak > allowed_bytes(bytes.len())).then(|| format!("asked for {peak} bytes at once"))
+    (peak > allowed_bytes(bytes.len())).then(|| format!("allocated {peak} bytes at once"))
 }
 
 #[test]
-fn seeds_are_read_without_complaint() {
+fn valid_files_are_read() {
     for target in &TARGETS {
         for seed in (target.seeds)() {
             assert_eq!(complaint(target, &seed), None, "{}", target.name);
@@ -52,9 +52,9 @@ fn seeds_are_read_without_complaint() {
     }
 }
 
-/// What fuzzing has found stays found: `found/READER/*`, each a file that once broke a promise.
+/// Each file `found/READER/*` made the reader fail once.
 #[test]
-fn files_that_once_did_harm_do_none() {
+fn files_that_once_broke_a_reader_are_read() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mutations/found");
     for entry in folder.read_dir().unwrap().map(Result::unwrap) {
         let name = entry.file_name().into_string().unwrap();
@@ -67,7 +67,7 @@ fn files_that_once_did_harm_do_none() {
 }
 
 #[test]
-fn damaged_files_do_no_harm() {
+fn damaged_files_break_no_reader() {
     for (index, target) in TARGETS.iter().enumerate() {
         let seeds = (target.seeds)();
         for round in 0..rounds() {
@@ -82,7 +82,7 @@ fn damaged_files_do_no_harm() {
 }
 
 #[test]
-fn every_single_cut_of_every_seed_does_no_harm() {
+fn truncated_files_break_no_reader() {
     for target in &TARGETS {
         for seed in (target.seeds)() {
             for len in 0..seed.len().min(2048) {

@@ -1,4 +1,4 @@
-//! Counts the largest allocation of a thread, to see whether a reader believes a length before checking it.
+//! Measures the largest allocation of a thread. It shows if a reader uses a length before it has checked it.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -7,15 +7,15 @@ thread_local! {
     static PEAK: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The system's allocator, with a note of the largest request.
+/// The allocator of the system, which notes the largest request of each thread.
 pub struct PeakAllocator;
 
 fn note(bytes: usize) {
-    // Ending threads allocate after their locals are gone; those requests are nobody's.
+    // An ending thread may allocate after its locals were dropped. Such requests are not counted.
     let _ = PEAK.try_with(|peak| peak.set(peak.get().max(bytes)));
 }
 
-// SAFETY: every call goes to the system's allocator as it came.
+// SAFETY: every call is passed to the system's allocator unchanged.
 unsafe impl GlobalAlloc for PeakAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note(layout.size());
@@ -41,7 +41,7 @@ unsafe impl GlobalAlloc for PeakAllocator {
     }
 }
 
-/// The largest single allocation that this thread asks for within `work`, in bytes.
+/// Returns the largest single allocation of this thread during `work`, in bytes.
 pub fn peak_of(work: impl FnOnce()) -> usize {
     PEAK.with(|peak| peak.set(0));
     work();

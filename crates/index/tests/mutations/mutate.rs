@@ -1,9 +1,9 @@
-//! Damages files the way disks, copies and attackers do.
+//! Random damage of files: flipped bits, cut and repeated pieces, extreme numbers.
 
 use rand::Rng;
 use rand::rngs::StdRng;
 
-/// Integers at which lengths and counts go wrong.
+/// Integers at which computations with lengths and counts often overflow.
 const EXTREMES: [u64; 14] = [
     0,
     1,
@@ -21,10 +21,10 @@ const EXTREMES: [u64; 14] = [
     u64::MAX,
 ];
 
-/// Longest piece that is moved, doubled or inserted.
+/// Most bytes of a piece that is removed, repeated or inserted.
 const PIECE_BYTES: usize = 64;
 
-/// One of `seeds`, damaged one to four times.
+/// Returns one of `seeds`, damaged one to four times.
 pub fn mutated(seeds: &[Vec<u8>], rng: &mut StdRng) -> Vec<u8> {
     let mut bytes = seeds[rng.random_range(0..seeds.len())].clone();
     for _ in 0..rng.random_range(1..=4) {
@@ -38,7 +38,7 @@ fn damage(bytes: &mut Vec<u8>, seeds: &[Vec<u8>], rng: &mut StdRng) {
         bytes.push(rng.random());
         return;
     }
-    // Headers decide the most and are short, so half of all damage is done to the first bytes.
+    // Readers depend most on the short headers, so half of all damage is in the first bytes.
     let reach = if rng.random() { bytes.len().min(32) } else { bytes.len() };
     let at = rng.random_range(0..reach);
     let piece = rng.random_range(1..=PIECE_BYTES).min(bytes.len() - at);
@@ -62,14 +62,14 @@ fn damage(bytes: &mut Vec<u8>, seeds: &[Vec<u8>], rng: &mut StdRng) {
             bytes.splice(replaced, other[from..end].iter().copied());
         }
         7 => {
-            // A number in text, as manifests and .npy headers have them.
+            // Replaces a number in text, as in manifests and .npy headers.
             let number = EXTREMES[rng.random_range(0..EXTREMES.len())].to_string();
             let digits = bytes[at..].iter().take_while(|b| b.is_ascii_digit()).count();
             bytes.splice(at..at + digits, number.into_bytes());
         }
         _ => {
             let width = [1, 2, 4, 8][rng.random_range(0..4)];
-            // Fields lie at multiples of their width more often than not.
+            // Most fields are aligned to their width.
             let at = if rng.random() { at - at % width } else { at };
             let value = EXTREMES[rng.random_range(0..EXTREMES.len())];
             let value = value.wrapping_add(rng.random_range(0..3)).wrapping_sub(1).to_le_bytes();

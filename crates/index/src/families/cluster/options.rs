@@ -42,7 +42,8 @@ pub(crate) const DOCS: &[OptionDoc] = &[
     OptionDoc {
         name: "code_bytes",
         value: "BYTES",
-        help: "bytes of memory per vector during searches, for its code [default: chosen by dim and code kind]",
+        help: "bytes of memory per vector during searches, for its code [default: chosen by dim and code \
+               kind]",
     },
     OptionDoc {
         name: "code_kind",

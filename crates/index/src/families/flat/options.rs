@@ -29,7 +29,8 @@ pub(crate) const DOCS: &[OptionDoc] = &[
     OptionDoc {
         name: "code_kind",
         value: "KIND",
-        help: "kind of code: axes, or rabitq1 to rabitq8 [default: no codes; with code_bytes, the best for the data]",
+        help: "kind of code: axes, or rabitq1 to rabitq8 [default: no codes; with code_bytes, the best for \
+               the data]",
     },
 ];
 
@@ -50,7 +51,8 @@ impl FlatOptions {
             && !matches!(kind, CodeKind::Axes | CodeKind::RaBitQ { .. })
         {
             return Err(IndexError::Parameter(format!(
-                "code kind {kind} cannot be scanned in blocks; take axes or rabitq1 to rabitq8, or leave the choice open"
+                "code kind {kind} cannot be scanned in blocks; take axes or rabitq1 to rabitq8, or leave the \
+                 choice open"
             )));
         }
         self.codes().map_or(Ok(()), CodeChoice::check)

@@ -109,7 +109,11 @@ mod tests {
     proptest! {
         #[test]
         fn additional_keys_lie_outside_of_the_own_runs_and_leave_these_whole(
-            seed in any::<u64>(), tables in 1_usize..5, hashes in 1_usize..20, blocks in 1_usize..6, count in 1_usize..9,
+            seed in any::<u64>(),
+            tables in 1_usize..5,
+            hashes in 1_usize..20,
+            blocks in 1_usize..6,
+            count in 1_usize..9,
         ) {
             let functions = CompoundHashes::draw(&[0.0; DIM], 1.5, tables, hashes, seed);
             let fences = fences(&functions, &values(900 * DIM, seed));
@@ -131,14 +135,18 @@ mod tests {
                 outer.first <= inner.first && inner.first + inner.count <= outer.first + outer.count
             };
             for run in &own {
-                prop_assert!(runs.iter().any(|outer| within(outer, run)), "an own run is read whole: {run:?} {runs:?}");
+                let is_read = runs.iter().any(|outer| within(outer, run));
+                prop_assert!(is_read, "an own run is read whole: {run:?} {runs:?}");
             }
             let table = |run: &Run| run.first as usize / fences.blocks();
             for (before, run) in runs.iter().zip(&runs[1..]) {
                 let end = before.first + before.count;
                 let gap = (GAP_BYTES / BLOCK_BYTES) as u32;
                 let apart = table(before) < table(run) || run.first > end + gap;
-                prop_assert!(end <= run.first && apart, "no block is read twice, and near runs are joined: {runs:?}");
+                prop_assert!(
+                    end <= run.first && apart,
+                    "no block is read twice, and near runs are joined: {runs:?}"
+                );
             }
             for run in &runs {
                 prop_assert_eq!(table(run), (run.first + run.count - 1) as usize / fences.blocks());

@@ -83,7 +83,8 @@ impl Stored for StoredLsh {
             choices: vec![split],
             codes_by: None,
             ids: (places * size_of::<u32>()) as u64,
-            advice: "allow at least that much, or rebuild with smaller code_bytes, larger block_bytes or fewer tables",
+            advice: "allow at least that much, or rebuild with smaller code_bytes, larger block_bytes or \
+                     fewer tables",
         }
     }
 

@@ -53,12 +53,14 @@ pub(crate) const DOCS: &[OptionDoc] = &[
     OptionDoc {
         name: "tables",
         value: "L",
-        help: "hash tables (L in E2LSH): more tables find more; each costs a read per query and 4 bytes per vector [default: 16]",
+        help: "hash tables (L in E2LSH): more tables find more; each costs a read per query and 4 bytes per \
+               vector [default: 16]",
     },
     OptionDoc {
         name: "hashes",
         value: "M",
-        help: "values in a compound hash (m in E2LSH), up to 32: more values make smaller buckets [default: 16]",
+        help: "values in a compound hash (m in E2LSH), up to 32: more values make smaller buckets \
+               [default: 16]",
     },
     OptionDoc {
         name: "block_bytes",
@@ -68,12 +70,14 @@ pub(crate) const DOCS: &[OptionDoc] = &[
     OptionDoc {
         name: "code_bytes",
         value: "BYTES",
-        help: "bytes of memory per vector during searches, for its code [default: chosen by dim and code kind]",
+        help: "bytes of memory per vector during searches, for its code [default: chosen by dim and code \
+               kind]",
     },
     OptionDoc {
         name: "code_kind",
         value: "KIND",
-        help: "kind of code: pq, pq4, axes, or rabitq1 to rabitq8 [default: the best for the data and the code size]",
+        help: "kind of code: pq, pq4, axes, or rabitq1 to rabitq8 [default: the best for the data and the \
+               code size]",
     },
 ];
 

@@ -223,11 +223,17 @@ mod tests {
     proptest! {
         #[test]
         fn a_run_as_long_as_a_bucket_contains_the_whole_bucket(
-            mut entries in prop::collection::vec(any::<u128>(), 1..300), key in any::<u128>(), mask in 0_u32..12,
+            mut entries in prop::collection::vec(any::<u128>(), 1..300),
+            key in any::<u128>(),
+            mask in 0_u32..12,
             size in 1_usize..9,
         ) {
             // Keys that share bits with the query's.
-            let near = |(i, entry): (usize, &mut u128)| if i % 3 > 0 { *entry = key ^ (*entry >> (mask + i as u32 % 9)) };
+            let near = |(i, entry): (usize, &mut u128)| {
+                if i % 3 > 0 {
+                    *entry = key ^ (*entry >> (mask + i as u32 % 9));
+                }
+            };
             entries.iter_mut().enumerate().for_each(near);
             entries.sort_unstable();
             let firsts: Vec<u128> = entries.chunks(size).map(|block| block[0]).collect();
@@ -254,7 +260,8 @@ mod tests {
                 let covered = run.first as usize * size..(run.first + run.count) as usize * size;
                 let first = entries.iter().position(|entry| (entry ^ key).leading_zeros() >= bits);
                 let first = first.unwrap_or(0);
-                prop_assert!(covered.start <= first && first + bucket <= covered.end, "{bits}: {run:?} {first} {bucket}");
+                let is_covered = covered.start <= first && first + bucket <= covered.end;
+                prop_assert!(is_covered, "{bits}: {run:?} {first} {bucket}");
             }
         }
     }

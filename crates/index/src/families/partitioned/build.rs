@@ -313,8 +313,8 @@ impl SubIndexBuild<'_> {
         encode(&hnsw, &mut bytes);
         if bytes.len() as u64 > MOST_BYTES {
             return Err(IndexError::Parameter(format!(
-                "a partition of {} vectors takes {} bytes, and one read can fetch {MOST_BYTES} at most; lower \
-                 partition_vectors",
+                "a partition of {} vectors takes {} bytes, and one read can fetch {MOST_BYTES} at most; \
+                 lower partition_vectors",
                 members.len(),
                 bytes.len()
             )));

@@ -340,8 +340,9 @@ impl Partitions {
         };
         rows.find_map(larger).map_or(Ok(()), |(row, value)| {
             Err(IndexError::Parameter(format!(
-                "{}: row {row} has a value of {value:e}, and this index stores {} values up to {most:e}, the range of the vectors \
-                 that it was built with; nothing was inserted. Build the index anew with all vectors, or without store_as",
+                "{}: row {row} has a value of {value:e}, and this index stores {} values up to {most:e}, the \
+                 range of the vectors that it was built with; nothing was inserted. Build the index anew \
+                 with all vectors, or without store_as",
                 vectors.path().display(),
                 self.set.element,
             )))
@@ -376,8 +377,8 @@ impl Partitions {
     fn explain_unchangeable(&self, error: StoreError) -> IndexError {
         match error {
             StoreError::Unchangeable { .. } => IndexError::Parameter(format!(
-                "{}: partitions take inserts only in the memory of a node: copy the index there (`bathyal copy INDEX \
-                 remote://HOST:PORT/NAME`) and change it under that address",
+                "{}: partitions take inserts only in the memory of a node: copy the index there (`bathyal \
+                 copy INDEX remote://HOST:PORT/NAME`) and change it under that address",
                 self.set.file.display()
             )),
             other => other.into(),
@@ -413,8 +414,8 @@ impl InPlace for Partitions {
         }
         let no_room = |inserted: usize, first: u32| {
             IndexError::Parameter(format!(
-                "{}: there is room for {inserted} of these {count} vectors{}; build the index anew with all vectors, or with more \
-                 growth",
+                "{}: there is room for {inserted} of these {count} vectors{}; build the index anew with all \
+                 vectors, or with more growth",
                 self.set.file.display(),
                 if inserted > 0 {
                     format!(", which were inserted with ids from {first} on")
@@ -476,8 +477,8 @@ impl InPlace for Partitions {
         growth.refresh_counts()?;
         if refused > 0 {
             return Err(IndexError::Parameter(format!(
-                "{}: {refused} of {present} vectors were not deleted, because there was no room to rewrite their partitions; build the index \
-                 anew, or with more growth",
+                "{}: {refused} of {present} vectors were not deleted, because there was no room to rewrite \
+                 their partitions; build the index anew, or with more growth",
                 self.set.file.display()
             )));
         }

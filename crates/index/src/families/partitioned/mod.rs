@@ -41,7 +41,8 @@ use crate::proximity::walk::Walk;
 /// The family, for the registry.
 pub static FAMILY: Family = Family {
     name: section::NAME,
-    about: "partitions with a graph each, read whole and kept for later queries (d-HNSW): for the memory of another machine",
+    about: "partitions with a graph each, read whole and kept for later queries (d-HNSW): for the memory of \
+            another machine",
     options: subindex::options::DOCS,
     counters: search::COUNTERS,
     capabilities: &[],

@@ -47,7 +47,8 @@ pub(super) fn describe(manifest: &Manifest, entry: &SpannEntry, postings: &Posti
     ];
     facts.extend(address_bits.map(|bits| Fact::new("address_bits", bits)));
     let lists_line = format!(
-        "{} of {shortest} to {longest} vectors, mean {mean_list:.1}; centroids {centroid_bytes} bytes in memory",
+        "{} of {shortest} to {longest} vectors, mean {mean_list:.1}; centroids {centroid_bytes} bytes in \
+         memory",
         entry.list_count
     );
     let address = address_bits.map_or(String::new(), |bits| format!(", {bits:.1} bits an address"));

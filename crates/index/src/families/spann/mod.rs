@@ -54,7 +54,8 @@ use bathyal_kernels::{Element, Metric};
 /// The family, for the registry.
 pub static FAMILY: Family = Family {
     name: section::NAME,
-    about: "posting lists of full vectors, found by a graph over their centroids (SPANN): little memory with few queries in flight",
+    about: "posting lists of full vectors, found by a graph over their centroids (SPANN): little memory with \
+            few queries in flight",
     options: options::DOCS,
     counters: search::COUNTERS,
     capabilities: &[],

@@ -76,8 +76,8 @@ pub(crate) const DOCS: &[OptionDoc] = &[
     OptionDoc {
         name: "layout",
         value: "LAYOUT",
-        help: "contents of the lists: coupled (copies of vectors), decoupled (addresses) or grouped (each vector once, in \
-               one of its lists, and addresses in the others) [default: grouped]",
+        help: "contents of the lists: coupled (copies of vectors), decoupled (addresses) or grouped (each \
+               vector once, in one of its lists, and addresses in the others) [default: grouped]",
     },
     OptionDoc {
         name: "centroid_share",
@@ -87,7 +87,8 @@ pub(crate) const DOCS: &[OptionDoc] = &[
     OptionDoc {
         name: "replicas",
         value: "LISTS",
-        help: "most posting lists that contain one vector, 1 to 8 [default: 8 for coupled lists, 1 for others]",
+        help: "most posting lists that contain one vector, 1 to 8 [default: 8 for coupled lists, 1 for \
+               others]",
     },
     OptionDoc {
         name: "list_limit",
@@ -97,18 +98,20 @@ pub(crate) const DOCS: &[OptionDoc] = &[
     OptionDoc {
         name: "alpha",
         value: "ALPHA",
-        help: "factor by which a detour between centroids must be longer than an edge before the edge is pruned, at least 1 [default: 1.2]",
+        help: "factor by which a detour between centroids must be longer than an edge before the edge is \
+               pruned, at least 1 [default: 1.2]",
     },
     OptionDoc {
         name: "code_bytes",
         value: "BYTES",
-        help: "bytes of a code: of a centroid if memory is small, of a vector in lists of codes [default: depends on the dim and the kind]",
+        help: "bytes of a code: of a centroid if memory is small, of a vector in lists of codes \
+               [default: depends on the dim and the kind]",
     },
     OptionDoc {
         name: "code_kind",
         value: "KIND",
-        help: "kind of code (axes, or rabitq1 to rabitq8) that coupled lists hold in place of vectors, which are then read \
-               to re-rank only [default: lists hold vectors]",
+        help: "kind of code (axes, or rabitq1 to rabitq8) that coupled lists hold in place of vectors, which \
+               are then read to re-rank only [default: lists hold vectors]",
     },
 ];
 
@@ -142,8 +145,8 @@ impl SpannOptions {
         let refuse = |reason: String| Err(IndexError::Parameter(reason));
         if !(LEAST_CENTROID_SHARE..=1.0).contains(&self.centroid_share) {
             return refuse(format!(
-                "centroid_share is {}; it must be between {LEAST_CENTROID_SHARE} and 1: 0.04 makes a list for every 25 \
-                 vectors",
+                "centroid_share is {}; it must be between {LEAST_CENTROID_SHARE} and 1: 0.04 makes a list \
+                 for every 25 vectors",
                 self.centroid_share
             ));
         }
@@ -167,8 +170,8 @@ impl SpannOptions {
         let Some(kind) = self.code_kind else { return Ok(()) };
         if self.layout != PostingLayout::Coupled {
             return refuse(format!(
-                "posting lists of layout {} hold no codes; take the layout {COUPLED}, or omit code_kind ({kind}), so that lists \
-                 hold vectors",
+                "posting lists of layout {} hold no codes; take the layout {COUPLED}, or omit code_kind \
+                 ({kind}), so that lists hold vectors",
                 self.layout.name()
             ));
         }

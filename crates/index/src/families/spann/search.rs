@@ -39,7 +39,8 @@ pub(super) const COUNTERS: &[Counter] = &[
     Counter { name: "lists", about: "Posting lists scanned" },
     Counter {
         name: "small_reads",
-        about: "Reads for vectors of which a posting list has only the address or the code; neighbours share a read",
+        about: "Reads for vectors of which a posting list has only the address or the code; neighbours share \
+                a read",
     },
 ];
 const LISTS: usize = 0;

@@ -44,8 +44,8 @@ impl ListShape {
             return Ok(());
         }
         Err(IndexError::Parameter(format!(
-            "lists of up to {longest} vectors may take {bytes} bytes, and one read can fetch {MOST_LIST_BYTES} at most; \
-             raise centroid_share or lower list_limit"
+            "lists of up to {longest} vectors may take {bytes} bytes, and one read can fetch \
+             {MOST_LIST_BYTES} at most; raise centroid_share or lower list_limit"
         )))
     }
 }

@@ -1,10 +1,11 @@
-//! Graphs and groups that a graphics card searches: the answers, hops and reads of a processor, for every metric, element and layout that a
-//! card knows; and what is said where it cannot. The card is emulated: its kernels are those of a real one.
+//! Searches of graphs and of groups on a graphics card: the answers, hops and reads equal those of a
+//! processor, for every metric, element and layout that cards support. Unsupported indexes and options are
+//! refused with a reason. The card is emulated and runs the kernels of a real one.
 
 mod whole;
 
+use crate::cases::{case_runs, full_or_quick, quick_build};
 use crate::clustered::vectors;
-use crate::whole::{of_whole, quickly, taken};
 use bathyal_gpu::Card;
 use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::families::graph::GraphLayoutChoice;
@@ -31,13 +32,13 @@ fn graph(layout: GraphLayoutChoice) -> GraphOptions {
     GraphOptions { max_degree: 24, search_list: 30, layout, ..GraphOptions::default() }
 }
 
-fn built(path: &Path, element: Element, metric: Metric, layout: GraphLayoutChoice) -> VectorFile {
-    let options = BuildOptions { metric, threads: 1, ..quickly(graph(layout)) };
+fn build_graph(path: &Path, element: Element, metric: Metric, layout: GraphLayoutChoice) -> VectorFile {
+    let options = BuildOptions { metric, threads: 1, ..quick_build(graph(layout)) };
     build(&vectors(element, 700, DIM, 1), path, &options, &Silent).unwrap();
-    vectors(element, of_whole(12, 6), DIM, 2)
+    vectors(element, full_or_quick(12, 6), DIM, 2)
 }
 
-/// A real card, where `BATHYAL_CARD` has its number (`make check-gpu`).
+/// Opens the real card of the number `BATHYAL_CARD`, if that is set (`make check-gpu`).
 fn real_card() -> Option<Arc<dyn Card>> {
     let number = std::env::var("BATHYAL_CARD").ok()?;
     Some(bathyal_gpu::card::open(number.parse().unwrap()).unwrap())
@@ -55,7 +56,7 @@ fn search(index: &Index, queries: &VectorFile, options: SearchOptions) -> Result
     index.search(queries, &options, Control::default())
 }
 
-/// What searches are asked for: little, much, more queries at once than answer, and one after the other.
+/// Returns options of graph searches: little and much effort, many queries in flight, and one at a time.
 fn options() -> [SearchOptions; 4] {
     let list = |list, beam_width, in_flight, threads| SearchOptions {
         effort: Effort::SearchList(list),
@@ -72,14 +73,15 @@ fn options() -> [SearchOptions; 4] {
     ]
 }
 
-/// Searches on a card, and on a real one where there is one, as on this processor; `what` is searched.
-fn same_on_a_card(path: &Path, queries: &VectorFile, options: &[SearchOptions], what: &str) {
+/// Checks that searches on an emulated card, and on a real one if there is one, equal those of this
+/// processor.
+fn check_on_card(path: &Path, queries: &VectorFile, options: &[SearchOptions], what: &str) {
     let card = card();
-    let (here, there) = (open(path, None).unwrap(), open(path, Some(card.clone())).unwrap());
+    let (on_processor, on_card) = (open(path, None).unwrap(), open(path, Some(card.clone())).unwrap());
     let real = real_card().map(|card| open_on(path, Some(card)).unwrap());
     for options in options {
-        let expected = search(&here, queries, *options).unwrap();
-        for index in std::iter::once(&there).chain(&real) {
+        let expected = search(&on_processor, queries, *options).unwrap();
+        for index in std::iter::once(&on_card).chain(&real) {
             let found = search(index, queries, *options).unwrap();
             assert_eq!((&found.ids, &found.distances), (&expected.ids, &expected.distances), "{what}");
             let counted = |result: &SearchResult| {
@@ -87,13 +89,13 @@ fn same_on_a_card(path: &Path, queries: &VectorFile, options: &[SearchOptions], 
                 (totals.hops, totals.reads, totals.bytes, totals.full_distances)
             };
             assert_eq!(counted(&found), counted(&expected), "{what}");
-            // Nobody has kept a table of what was seen; the starts are scored once and not twice.
+            // A card keeps no set of visited vectors, but it scores the starts once and not twice.
             let starts = 17 * queries.count() as u64;
             assert!(found.totals.code_distances + starts >= expected.totals.code_distances, "{what}");
         }
     }
-    let counted = there.card().unwrap();
-    let stats = there.stats();
+    let counted = on_card.card().unwrap();
+    let stats = on_card.stats();
     assert_eq!(stats.card.as_ref(), Some(&counted), "{what}");
     assert!(stats.to_prometheus().contains("card_launches_total"), "{what}");
     assert!(
@@ -101,50 +103,50 @@ fn same_on_a_card(path: &Path, queries: &VectorFile, options: &[SearchOptions], 
         "{what}: {counted:?}"
     );
     assert!(counted.asked > counted.launches && counted.launches == card.launches(), "{what}: {counted:?}");
-    assert!(here.card().is_none() && here.stats().card.is_none());
-    drop(there);
-    assert_eq!(card.taken_bytes(), 0, "{what}: all memory is given back");
+    assert!(on_processor.card().is_none() && on_processor.stats().card.is_none());
+    drop(on_card);
+    assert_eq!(card.taken_bytes(), 0, "{what}: all memory is released");
 }
 
 #[test]
-fn a_card_walks_as_a_processor_does() {
+fn a_card_searches_graphs_like_a_processor() {
     let dir = tempfile::tempdir().unwrap();
     let layouts = [GraphLayoutChoice::Padded, GraphLayoutChoice::Csr, GraphLayoutChoice::PageLocal];
     for (number, (metric, element)) in pairs().enumerate() {
         let layout = layouts[number % 3];
         let path = dir.path().join(number.to_string());
-        let queries = built(&path, element, metric, layout);
-        same_on_a_card(&path, &queries, &options(), &format!("{metric} {element} {layout:?}"));
+        let queries = build_graph(&path, element, metric, layout);
+        check_on_card(&path, &queries, &options(), &format!("{metric} {element} {layout:?}"));
     }
 }
 
-/// Each element with a metric, and each metric with several elements.
+/// Returns pairs of each element with a metric, and of each metric with several elements.
 fn pairs() -> impl Iterator<Item = (Metric, Element)> {
     let all = Metric::ALL.into_iter().enumerate();
     let all = all.flat_map(|(at, metric)| {
         (at..).zip(Element::ALL).map(move |(number, element)| (number, metric, element))
     });
-    all.filter(|(number, ..)| taken(*number, 3)).map(|(_, metric, element)| (metric, element))
+    all.filter(|(number, ..)| case_runs(*number, 3)).map(|(_, metric, element)| (metric, element))
 }
 
-fn clustered_built(path: &Path, element: Element, metric: Metric) -> VectorFile {
+fn build_cluster(path: &Path, element: Element, metric: Metric) -> VectorFile {
     let family = ClusterOptions { group_vectors: 40, ..ClusterOptions::default() };
-    let options = BuildOptions { metric, threads: 1, ..quickly(family) };
+    let options = BuildOptions { metric, threads: 1, ..quick_build(family) };
     build(&vectors(element, 1500, DIM, 1), path, &options, &Silent).unwrap();
-    vectors(element, of_whole(12, 6), DIM, 2)
+    vectors(element, full_or_quick(12, 6), DIM, 2)
 }
 
 #[test]
-fn a_card_scans_as_a_processor_does() {
+fn a_card_scans_groups_like_a_processor() {
     let dir = tempfile::tempdir().unwrap();
     for (number, (metric, element)) in pairs().enumerate() {
         let path = dir.path().join(number.to_string());
-        let queries = clustered_built(&path, element, metric);
-        same_on_a_card(&path, &queries, &scans(), &format!("{metric} {element}"));
+        let queries = build_cluster(&path, element, metric);
+        check_on_card(&path, &queries, &scans(), &format!("{metric} {element}"));
     }
 }
 
-/// The same of scans.
+/// Returns options of searches of groups, as [`options`] of graph searches.
 fn scans() -> [SearchOptions; 4] {
     let scan = |list, probes, in_flight, threads| SearchOptions {
         effort: Effort::SearchList(list),
@@ -162,11 +164,11 @@ fn scans() -> [SearchOptions; 4] {
 }
 
 #[test]
-fn thousands_of_queries_are_under_way_at_a_time() {
+fn a_card_runs_thousands_of_queries_at_a_time() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
-    let few = clustered_built(&path, Element::U8, Metric::L2);
-    let many = of_whole(10_000, 2000);
+    let few = build_cluster(&path, Element::U8, Metric::L2);
+    let many = full_or_quick(10_000, 2000);
     let rows = (0..many).flat_map(|row| few.row(row % few.count()).to_vec()).collect();
     let queries = VectorFile::from_rows(Element::U8, DIM, rows).unwrap();
     let options = SearchOptions {
@@ -176,7 +178,7 @@ fn thousands_of_queries_are_under_way_at_a_time() {
         threads: 1,
         ..SearchOptions::default()
     };
-    // Of more memory there are more places for queries.
+    // A card with more memory has slots for more queries.
     let card = EmulatedCard::new(EmulatedOptions { memory_bytes: 16 << 30, ..EmulatedOptions::default() });
     let index = open(&path, Some(Arc::new(card))).unwrap();
     let found = search(&index, &queries, options).unwrap();
@@ -186,14 +188,14 @@ fn thousands_of_queries_are_under_way_at_a_time() {
     assert_eq!(index.card().unwrap().asked, many as u64);
 }
 
-/// Searches in mini-batches answer the same, and fewer launches have more queries each.
+/// Launches of mini-batches are fewer and have more queries each.
 #[test]
-fn mini_batches_are_full_and_answer_the_same() {
+fn mini_batches_are_full_and_do_not_change_answers() {
     let dir = tempfile::tempdir().unwrap();
     let (graph, cluster) = (dir.path().join("graph"), dir.path().join("cluster"));
-    let queries = built(&graph, Element::F32, Metric::L2, GraphLayoutChoice::Padded);
-    clustered_built(&cluster, Element::F32, Metric::L2);
-    let many = (0..of_whole(10, 8))
+    let queries = build_graph(&graph, Element::F32, Metric::L2, GraphLayoutChoice::Padded);
+    build_cluster(&cluster, Element::F32, Metric::L2);
+    let many = (0..full_or_quick(10, 8))
         .flat_map(|_| (0..queries.count()).flat_map(|row| queries.row(row).to_vec()))
         .collect();
     let many = VectorFile::from_rows(Element::F32, DIM, many).unwrap();
@@ -201,7 +203,7 @@ fn mini_batches_are_full_and_answer_the_same() {
         let expected = search(&open(&path, None).unwrap(), &many, SearchOptions::default()).unwrap();
         // More in flight than a batch, fewer, and one alone.
         let batches = [(1, 30, 1), (8, 40, 2), (100, 24, 1), (4, 1, 1)].into_iter().enumerate();
-        for (_, (batch, in_flight, threads)) in batches.filter(|(number, _)| taken(at + number, 2)) {
+        for (_, (batch, in_flight, threads)) in batches.filter(|(number, _)| case_runs(at + number, 2)) {
             let options =
                 OpenOptions { card: Some(card()), mini_batch: Some(batch), ..OpenOptions::default() };
             let index = Index::open(&path, &options).unwrap();
@@ -213,10 +215,10 @@ fn mini_batches_are_full_and_answer_the_same() {
                 counted.asked as f64 / counted.launches as f64,
                 batch.min(in_flight as u32 * threads as u32),
             );
-            // The first launches have as many as there happen to be, and the last what is left.
+            // The first launches take the queries that have arrived, and the last ones those that are left.
             assert!(mean <= f64::from(most) && mean >= 0.4 * f64::from(most), "{batch}: {counted:?}");
         }
-        // Queries that are given up hold up nobody.
+        // Cancelled queries do not block others.
         let options = OpenOptions { card: Some(card()), mini_batch: Some(64), ..OpenOptions::default() };
         let index = Index::open(&path, &options).unwrap();
         for _ in 0..3 {
@@ -224,7 +226,7 @@ fn mini_batches_are_full_and_answer_the_same() {
             let _ = index.search(&many, &SearchOptions::default(), control);
         }
         assert_eq!(search(&index, &many, SearchOptions::default()).unwrap().ids, expected.ids);
-        // What makes no sense is refused.
+        // Invalid sizes, and sizes without a card, are refused.
         for (card, batch, word) in
             [(None, 8, "--device gpu"), (Some(card()), 0, "1 to 2048"), (Some(card()), 2049, "2049")]
         {
@@ -237,35 +239,35 @@ fn mini_batches_are_full_and_answer_the_same() {
 }
 
 #[test]
-fn codes_on_a_card_take_no_memory_here() {
+fn codes_on_a_card_take_no_dram() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
-    let queries = clustered_built(&path, Element::F32, Metric::L2);
-    let here = open(&path, None).unwrap();
+    let queries = build_cluster(&path, Element::F32, Metric::L2);
+    let on_processor = open(&path, None).unwrap();
     let options = |memory_bytes, tier| OpenOptions {
         card: Some(card() as Arc<dyn Card>),
         memory_bytes,
         tier,
         ..OpenOptions::default()
     };
-    let there = Index::open(&path, &options(None, TierChoice::File)).unwrap();
-    let (split, all) = (there.memory_split(), here.memory_split().codes);
+    let on_card = Index::open(&path, &options(None, TierChoice::File)).unwrap();
+    let (split, all) = (on_card.memory_split(), on_processor.memory_split().codes);
     assert!(split.codes == 0 && split.codes_on_card == all && all > 0, "{split:?}");
-    // In memory that the codes alone would need.
+    // A budget that is too small for the codes.
     let needed = split.fixed() + (4 << 20);
     for tier in [TierChoice::File, TierChoice::Dram] {
         let memory = needed + if tier == TierChoice::Dram { 2 << 20 } else { 0 };
         let index = Index::open(&path, &options(Some(memory), tier.clone())).unwrap();
         assert!(index.memory_split().codes == 0, "{:?}", index.memory_split());
         let found = search(&index, &queries, SearchOptions::default()).unwrap();
-        // What is left of the budget may hold all pages.
+        // The rest of the budget may hold all pages.
         let tier = if index.memory_split().pages > 0 { TierChoice::Dram } else { TierChoice::File };
         let same = OpenOptions { tier, ..OpenOptions::default() };
         let expected =
             search(&Index::open(&path, &same).unwrap(), &queries, SearchOptions::default()).unwrap();
         assert_eq!((found.ids, found.distances), (expected.ids, expected.distances));
     }
-    // Codes are looked at on their way to the card.
+    // Codes are checked when they are copied to the card.
     let codes = path.join("codes.bin");
     let mut bytes = std::fs::read(&codes).unwrap();
     bytes[77] ^= 1;
@@ -274,32 +276,33 @@ fn codes_on_a_card_take_no_memory_here() {
     assert!(matches!(error, IndexError::Damaged { .. }), "{error}");
 }
 
-/// A card on which there is no room for more than some of the codes of an index.
+/// Returns a card with memory for some of the codes of an index, and the bytes of all codes.
 fn small_card(path: &Path) -> (Arc<dyn Card>, u64) {
     let all = open(path, Some(card())).unwrap();
     let (codes, taken) = (all.memory_split().codes_on_card, all.card().unwrap().resident_bytes);
-    let of = |memory_bytes| {
+    let card_of = |memory_bytes| {
         Arc::new(EmulatedCard::new(EmulatedOptions { memory_bytes, ..EmulatedOptions::default() }))
     };
     let all_fit = |memory_bytes| {
-        let index = open(path, Some(of(memory_bytes)));
+        let index = open(path, Some(card_of(memory_bytes)));
         index.is_ok_and(|index| index.memory_split().codes_on_card == codes)
     };
-    // What queries take is known to some bytes each before the codes are.
+    // The memory of queries is reserved before that of the codes. Search for the least memory that holds
+    // both.
     let (mut too_few, mut enough) = (taken / 2, 2 * taken);
     while too_few + 1 < enough {
         let middle = (too_few + enough) / 2;
         *(if all_fit(middle) { &mut enough } else { &mut too_few }) = middle;
     }
-    (of(enough - codes / 2), codes)
+    (card_of(enough - codes / 2), codes)
 }
 
 #[test]
-fn codes_that_a_card_has_no_room_for_are_scanned_here() {
+fn codes_that_do_not_fit_a_card_are_scanned_by_the_processor() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
-    let queries = clustered_built(&path, Element::F32, Metric::L2);
-    let here = open(&path, None).unwrap();
+    let queries = build_cluster(&path, Element::F32, Metric::L2);
+    let on_processor = open(&path, None).unwrap();
     let (card, all) = small_card(&path);
     let opened = |memory_bytes, tier| {
         let options = OpenOptions { card: Some(card.clone()), memory_bytes, tier, ..OpenOptions::default() };
@@ -310,9 +313,9 @@ fn codes_that_a_card_has_no_room_for_are_scanned_here() {
     assert!(split.codes_on_card > 0 && split.codes > 0 && split.codes_on_tier == 0, "{split:?}");
     assert_eq!(split.codes_on_card + split.codes, all);
     drop(some);
-    // All of the others in memory, or some of them, or none.
+    // The codes that are not on the card are in memory, or on the tier, or some on each.
     let Err(IndexError::Memory { needed, .. }) = opened(Some(1), TierChoice::File) else {
-        panic!("in a byte of memory");
+        panic!("a byte of memory was enough");
     };
     let mut on_tier = Vec::new();
     for (memory, tier) in [
@@ -333,7 +336,7 @@ fn codes_that_a_card_has_no_room_for_are_scanned_here() {
                     let same = OpenOptions { tier: TierChoice::Dram, ..OpenOptions::default() };
                     search(&Index::open(&path, &same).unwrap(), &queries, options).unwrap()
                 }
-                _ => search(&here, &queries, options).unwrap(),
+                _ => search(&on_processor, &queries, options).unwrap(),
             };
             let found = search(&index, &queries, options).unwrap();
             assert_eq!((&found.ids, &found.distances), (&expected.ids, &expected.distances), "{split:?}");
@@ -349,19 +352,19 @@ fn codes_that_a_card_has_no_room_for_are_scanned_here() {
 fn a_recall_is_reached_on_a_card() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
-    let queries = built(&path, Element::U8, Metric::L2, GraphLayoutChoice::Padded);
+    let queries = build_graph(&path, Element::U8, Metric::L2, GraphLayoutChoice::Padded);
     let index = open(&path, Some(card())).unwrap();
-    let here = search(&open(&path, None).unwrap(), &queries, SearchOptions::default()).unwrap();
-    let there = search(&index, &queries, SearchOptions::default()).unwrap();
-    assert_eq!(here.ids, there.ids);
-    // One query alone, as well.
+    let expected = search(&open(&path, None).unwrap(), &queries, SearchOptions::default()).unwrap();
+    let found = search(&index, &queries, SearchOptions::default()).unwrap();
+    assert_eq!(expected.ids, found.ids);
+    // A lone query as well.
     let first = VectorFile::from_rows(Element::U8, DIM, queries.row(0).to_vec()).unwrap();
     let one = search(&index, &first, SearchOptions::default()).unwrap();
-    assert_eq!(one.ids[..], there.ids[..one.k]);
+    assert_eq!(one.ids[..], found.ids[..one.k]);
 }
 
 #[test]
-fn what_a_card_does_not_search_is_said_and_nothing_else_happens() {
+fn indexes_and_options_that_a_card_cannot_search_are_refused_with_a_reason() {
     let dir = tempfile::tempdir().unwrap();
     let refused = |path: &Path, words: &[&str]| {
         let error = open(path, Some(card())).map(drop).unwrap_err().to_string();
@@ -370,15 +373,15 @@ fn what_a_card_does_not_search_is_said_and_nothing_else_happens() {
     };
     let data = vectors(Element::F32, 700, DIM, 1);
     let flat = dir.path().join("flat");
-    build(&data, &flat, &quickly(FlatOptions::default()), &Silent).unwrap();
+    build(&data, &flat, &quick_build(FlatOptions::default()), &Silent).unwrap();
     refused(&flat, &["flat", "--device"]);
     let short = dir.path().join("short");
     let family = GraphOptions { code_bytes: Some(8), ..graph(GraphLayoutChoice::Padded) };
-    build(&data, &short, &quickly(family), &Silent).unwrap();
+    build(&data, &short, &quick_build(family), &Silent).unwrap();
     refused(&short, &["pq", "code_bytes of 32"]);
 
     let path = dir.path().join("index");
-    let queries = built(&path, Element::F32, Metric::L2, GraphLayoutChoice::Padded);
+    let queries = build_graph(&path, Element::F32, Metric::L2, GraphLayoutChoice::Padded);
     let little = EmulatedOptions { memory_bytes: 100_000, ..EmulatedOptions::default() };
     let error = open(&path, Some(Arc::new(EmulatedCard::new(little)))).map(drop).unwrap_err().to_string();
     assert!(error.contains("100000 bytes free") || error.contains("bytes free"), "{error}");
@@ -394,10 +397,10 @@ fn what_a_card_does_not_search_is_said_and_nothing_else_happens() {
 }
 
 #[test]
-fn a_card_that_is_lost_is_an_error_and_the_index_opens_again() {
+fn searches_on_a_lost_card_fail_and_the_index_can_be_opened_again() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
-    let queries = built(&path, Element::F32, Metric::L2, GraphLayoutChoice::Padded);
+    let queries = build_graph(&path, Element::F32, Metric::L2, GraphLayoutChoice::Padded);
     for fails_at in [1, 2, 3] {
         let lost = Arc::new(EmulatedCard::new(EmulatedOptions { fails_at, ..EmulatedOptions::default() }));
         let index = open(&path, Some(lost.clone())).unwrap();
@@ -405,31 +408,31 @@ fn a_card_that_is_lost_is_an_error_and_the_index_opens_again() {
             let error = search(&index, &queries, SearchOptions::default()).unwrap_err();
             assert!(matches!(error, IndexError::Gpu(_)), "{error}");
         }
-        // It works again once it is opened again.
+        // The card works again after the index was opened again.
         drop(index);
         search(&open(&path, Some(lost)).unwrap(), &queries, SearchOptions::default()).unwrap();
     }
 }
 
 #[test]
-fn ranges_are_searched_on_a_card_as_far_as_its_lists_go() {
+fn range_searches_on_a_card_find_as_many_vectors_as_its_lists_hold() {
     let dir = tempfile::tempdir().unwrap();
     let [graph, local, cluster] = ["graph", "local", "cluster"].map(|name| dir.path().join(name));
-    let queries = built(&graph, Element::F32, Metric::L2, GraphLayoutChoice::Padded);
-    built(&local, Element::F32, Metric::L2, GraphLayoutChoice::PageLocal);
-    clustered_built(&cluster, Element::F32, Metric::L2);
+    let queries = build_graph(&graph, Element::F32, Metric::L2, GraphLayoutChoice::Padded);
+    build_graph(&local, Element::F32, Metric::L2, GraphLayoutChoice::PageLocal);
+    build_cluster(&cluster, Element::F32, Metric::L2);
     let rows = (0..3).flat_map(|row| queries.row(row).to_vec()).collect();
     let queries = VectorFile::from_rows(Element::F32, DIM, rows).unwrap();
-    // Of 700 vectors a list holds all, of 1,500 it does not.
+    // The candidate list of a card holds 700 vectors, and not 1,500.
     for (path, longer) in [(graph, false), (local, false), (cluster, true)] {
-        let (here, there) = (open(&path, None).unwrap(), open(&path, Some(card())).unwrap());
-        let nearest = search(&here, &queries, SearchOptions::default()).unwrap();
-        // About the tenth neighbour of the first query, and all vectors.
+        let (on_processor, on_card) = (open(&path, None).unwrap(), open(&path, Some(card())).unwrap());
+        let nearest = search(&on_processor, &queries, SearchOptions::default()).unwrap();
+        // The distance of the tenth neighbour of the first query, and an infinite radius.
         for (radius, cut) in [(nearest.distances[nearest.k - 1], false), (f32::INFINITY, longer)] {
             let within = |index: &Index| {
                 index.range_search(&queries, radius, &RangeOptions::default(), Control::default()).unwrap()
             };
-            let (expected, found) = (within(&here), within(&there));
+            let (expected, found) = (within(&on_processor), within(&on_card));
             assert_eq!(
                 found.notes.iter().any(|note| note.contains("graphics card")),
                 cut,
@@ -447,10 +450,10 @@ fn ranges_are_searched_on_a_card_as_far_as_its_lists_go() {
 }
 
 #[test]
-fn a_search_on_a_card_is_given_up_in_time() {
+fn a_search_on_a_card_ends_at_its_deadline() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
-    let queries = built(&path, Element::F32, Metric::L2, GraphLayoutChoice::Padded);
+    let queries = build_graph(&path, Element::F32, Metric::L2, GraphLayoutChoice::Padded);
     let index = open(&path, Some(card())).unwrap();
     let many: Vec<u8> =
         (0..400).flat_map(|_| (0..queries.count()).flat_map(|row| queries.row(row).to_vec())).collect();
@@ -458,6 +461,6 @@ fn a_search_on_a_card_is_given_up_in_time() {
     let control = Control { cancel: None, deadline: Some(Instant::now() + Duration::from_millis(50)) };
     let error = index.search(&many, &SearchOptions::default(), control).unwrap_err();
     assert!(matches!(error, IndexError::Deadline), "{error}");
-    // Places that were given up are there again.
+    // The slots of the late queries are free again.
     search(&index, &queries, SearchOptions::default()).unwrap();
 }

@@ -1,12 +1,12 @@
-//! Data for the tests of indexes: like real vectors it comes in clusters.
+//! Clustered data for the tests of indexes.
 
 use bathyal_kernels::Element;
 use bathyal_vectors::VectorFile;
 use half::{bf16, f16};
 use rand::{Rng, SeedableRng};
 
-/// Clustered vectors: `count x dim`, as the element's bytes. Of bits `dim` is bytes: few bits have many vectors as near as
-/// others.
+/// Returns `count x dim` clustered vectors. For bits, `dim` is a number of bytes, because many vectors of few
+/// bits are equally near.
 pub fn vectors(element: Element, count: usize, dim: usize, seed: u64) -> VectorFile {
     let dim = if element == Element::B1 { 8 * dim } else { dim };
     let mut random = rand::rngs::StdRng::seed_from_u64(seed);

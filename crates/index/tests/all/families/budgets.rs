@@ -1,9 +1,9 @@
-//! Memory: what is allowed is kept to, and what is said to be enough is.
+//! Memory budgets of every family: indexes keep to them, and the bytes that a refusal names are enough.
 
+use crate::cases::case_runs;
 use crate::clustered::vectors;
 use crate::families::kinds::{KINDS, recall};
 use crate::families::places::PLACES;
-use crate::whole::taken;
 use bathyal_index::{Index, IndexError, MemorySplit, OpenOptions, SearchOptions};
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
@@ -23,7 +23,7 @@ fn budgets_hold_on_every_tier() {
             (lists.code_bytes, lists.centroid_share, lists.replicas) = (Some(32), 0.3, Some(2));
         });
         kind.build_with(&path, &data, &options);
-        for (_, place) in PLACES.iter().enumerate().filter(|(at, _)| taken(number + 2 * at, 5)) {
+        for (_, place) in PLACES.iter().enumerate().filter(|(at, _)| case_runs(number + 2 * at, 5)) {
             let what = format!("{} on {}", kind.name, place.name);
             let budget = |bytes| move |options| OpenOptions { memory_bytes: Some(bytes), ..options };
             let least = match place.try_open_with(&path, budget(1)) {
@@ -39,9 +39,9 @@ fn budgets_hold_on_every_tier() {
                 let options = SearchOptions { effort: kind.effort(100), threads: 1, ..Default::default() };
                 let found = index.search(&queries, &options, Control::default()).unwrap();
                 let share = recall(&found, &truth);
-                // Graphs of few links in so many dimensions find a little less.
+                // Graphs with few links find a little less in so many dimensions.
                 assert!(share >= 0.9, "{what} with {bytes} bytes: recall {share}");
-                within(&index, bytes, &what);
+                check_budget(&index, bytes, &what);
             }
             if kind.is_lists() {
                 let coded = splits.iter().filter(|split| split.codes > 0).count();
@@ -51,7 +51,7 @@ fn budgets_hold_on_every_tier() {
     }
 }
 
-/// Resident bytes of what is mapped of `file`.
+/// Returns the resident bytes of the mappings of `file`.
 #[cfg(target_os = "linux")]
 fn mapped_bytes(file: &std::path::Path) -> u64 {
     let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
@@ -70,10 +70,11 @@ fn mapped_bytes(file: &std::path::Path) -> u64 {
     of_file.sum()
 }
 
-/// One byte of a mapped file may take 2 MiB, and no advice gives back in time what several threads touch: builds read.
+/// Builds read the data instead of mapping it. One byte of a mapped file may take 2 MiB, and advice to the
+/// system does not return pages in time if several threads use them.
 #[cfg(target_os = "linux")]
 #[test]
-fn builds_map_hardly_anything_of_the_data() {
+fn builds_map_little_of_the_data() {
     let dir = tempfile::tempdir().unwrap();
     // Four large pages in few rows, since codes of long rows take long to train.
     let (path, count, dim) = (dir.path().join("data.fbin"), 2100, 1026);
@@ -82,16 +83,17 @@ fn builds_map_hardly_anything_of_the_data() {
     std::fs::write(&path, [&header, rows.rows(0..count).unwrap()].concat()).unwrap();
     let data = VectorFile::open(&path).unwrap();
     assert!(mapped_bytes(&path) > 0, "the file is mapped, and its header was read");
-    // One graph and one kind of lists: the others read in the same places, and axes of so many dimensions take long to find.
+    // One graph and one kind of lists are enough, because the others read in the same functions. Axes of so
+    // many dimensions would take long to train.
     for kind in KINDS.into_iter().filter(|kind| ["cluster", "padded", "grouped"].contains(&kind.name)) {
-        // Normalised, and with stand-ins for queries from all over the data.
+        // Cosine normalises vectors, and the calibration takes vectors from the whole data.
         kind.build_with(&dir.path().join(kind.name), &data, &kind.options(Metric::Cosine));
         let mapped = mapped_bytes(&path);
         assert!(mapped <= 2 << 20, "{}: {mapped} bytes of {}", kind.name, data.data_bytes());
     }
 }
 
-fn within(index: &Index, bytes: u64, what: &str) {
+fn check_budget(index: &Index, bytes: u64, what: &str) {
     let split: MemorySplit = *index.memory_split();
     assert!(split.fixed() + split.searches <= bytes, "{what}: {split:?}");
     assert!(index.dram_bytes(1, 1, 100) <= bytes, "{what}: {split:?}");

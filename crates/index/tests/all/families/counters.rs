@@ -1,4 +1,4 @@
-//! Counters that change only on purpose.
+//! Counters of the families, compared with golden files.
 
 use crate::clustered::vectors;
 use crate::families::kinds::{Family, KINDS};
@@ -9,7 +9,7 @@ use bathyal_tier::Control;
 use std::collections::BTreeSet;
 
 #[test]
-fn a_family_names_the_counters_of_its_own_and_no_other_ones_are_shown() {
+fn results_show_the_counters_of_their_family_and_no_others() {
     let common = serde_json::to_value(SearchTotals::default()).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) = (vectors(Element::U8, 400, 16, 1), vectors(Element::U8, 5, 16, 2));
@@ -48,7 +48,7 @@ fn counters_of_posting_lists_change_only_on_purpose() {
         kind.build(&path, &data, Metric::L2);
         let index = open(&path, OpenOptions::default());
         let totals = kind.search(&index, &queries, SearchMode::Batched).unwrap().totals;
-        // Round trips are one of the lists, and one more of addresses or candidates.
+        // A query has one round for the lists, and one for addresses or candidates.
         assert!(
             totals.hops <= 100 && totals.own.of("lists") == Some(50 * u64::from(kind.effort)),
             "{totals:?}"
@@ -72,22 +72,22 @@ fn counters_of_hash_tables_change_only_on_purpose() {
     kind.build(&path, &data, Metric::L2);
     let index = open(&path, OpenOptions::default());
     let built = kind.search(&index, &queries, SearchMode::Batched).unwrap().totals;
-    // Two round trips: the blocks of all tables, and candidates.
+    // Two rounds: the blocks of all tables, and the candidates.
     assert_eq!((built.hops, built.own.of("entries")), (100, Some(built.code_distances)), "{built:?}");
     let mut options = kind.search_options(SearchMode::Batched);
     (options.probes, options.multi_probe) = (Some(1), Some(3));
-    let further = index.search(&queries, &options, Control::default()).unwrap().totals;
-    // What lies between two places that are near each other comes with them.
+    let more_buckets = index.search(&queries, &options, Control::default()).unwrap().totals;
+    // One read covers two buckets that are near each other, and the blocks between them.
     assert!(
-        further.own.of("table_reads") <= built.own.of("table_reads").map(|reads| 4 * reads),
-        "{further:?}"
+        more_buckets.own.of("table_reads") <= built.own.of("table_reads").map(|reads| 4 * reads),
+        "{more_buckets:?}"
     );
-    // What is inserted is compared without a read; what is deleted is no candidate.
+    // Inserted vectors are compared without a read. Deleted ones are not candidates.
     index.insert(&vectors(Element::U8, 300, 32, 3)).unwrap();
     index.delete(&(0..3000).step_by(10).collect::<Vec<_>>()).unwrap();
     let changed = kind.search(&index, &queries, SearchMode::Batched).unwrap().totals;
     assert_eq!(changed.own.of("table_reads"), built.own.of("table_reads"));
     assert_eq!(changed.code_distances, built.code_distances);
-    let found = serde_json::json!({ "built": built, "changed": changed, "further": further });
+    let found = serde_json::json!({ "built": built, "changed": changed, "further": more_buckets });
     crate::golden::compare("tables.json", found);
 }

@@ -1,8 +1,9 @@
-//! Sets whose vectors repeat: answers at the recall asked, by distance, since equal vectors are as near as each other.
+//! Sets with repeated vectors. The recall is measured by distance, because all copies of a vector are equally
+//! near.
 
+use crate::cases::{CaseSelection, full_or_quick, quick_build};
 use crate::clustered::vectors;
 use crate::families::kinds::KINDS;
-use crate::whole::{of_whole, quickly, taken};
 use bathyal_index::families::partitioned::PartitionedOptions;
 use bathyal_index::{
     BuildOptions, Effort, Index, OpenOptions, SearchMode, SearchOptions, SearchResult, build, verify,
@@ -16,10 +17,10 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 
 const DIM: usize = 24;
-/// How much farther than the true distance a neighbour may be, as a share of it: arithmetic differs.
+/// Largest relative difference to the true distance. Arithmetic differs between the two.
 const TOLERANCE: f32 = 1e-3;
 
-/// How vectors repeat, by name: how many distinct ones there are, and how often each of them comes.
+/// Returns sets of repeated vectors, with a name of how they repeat.
 fn sets(element: Element) -> Vec<(&'static str, VectorFile)> {
     let repeated = |distinct: usize, times: &dyn Fn(usize) -> usize| {
         let data = vectors(element, distinct, DIM, 1);
@@ -38,7 +39,8 @@ fn sets(element: Element) -> Vec<(&'static str, VectorFile)> {
     ]
 }
 
-/// The share of the `k` neighbours of each query that are as near as the true ones, of which there are as many as distinct ids.
+/// Returns the share of the `k` neighbours that are at most as far away as the k-th true neighbour. Checks
+/// that the ids of a query are distinct.
 fn recall_by_distance(found: &SearchResult, truth: &IdFile) -> f64 {
     let (k, mut near) = (found.k, 0);
     for (query, (ids, distances)) in found.ids.chunks(k).zip(found.distances.chunks(k)).enumerate() {
@@ -53,21 +55,22 @@ fn recall_by_distance(found: &SearchResult, truth: &IdFile) -> f64 {
     near as f64 / found.ids.len() as f64
 }
 
-/// How often a recall that was asked for may be missed: queries differ.
-const ASKED: f32 = 0.95;
+/// Recall that searches request, and the least recall that the test accepts. Queries differ from those of the
+/// calibration.
+const REQUESTED_RECALL: f32 = 0.95;
 const LEAST_RECALL: f64 = 0.92;
 
-/// Rows of the set, and vectors that are none of it.
+/// Returns rows of the set, and vectors that are not in the set.
 fn queries(data: &VectorFile, count: usize) -> [(&'static str, VectorFile); 2] {
     let rows = (0..count).flat_map(|at| data.row(at * data.count() / count).to_vec()).collect();
     let own = VectorFile::from_rows(data.element(), data.dim(), rows).unwrap();
     [("rows of the set", own), ("others", vectors(data.element(), count, DIM, 2))]
 }
 
-/// Answers of `k` distinct ids to all queries, at least as many of which are as near as the true ones as is asked for.
+/// Checks that searches find `k` distinct ids at a recall of at least `least`.
 fn check(index: &Index, data: &VectorFile, options: &SearchOptions, least: f64, what: &str) {
-    // Of many neighbours few queries are enough.
-    let count = if options.k > 50 { of_whole(80, 16) } else { 80 };
+    // Few queries are enough if each has many neighbours.
+    let count = if options.k > 50 { full_or_quick(80, 16) } else { 80 };
     for (whose, queries) in queries(data, count) {
         let truth = exact_neighbors(data, &queries, index.metric(), options.k, None, &Silent).unwrap();
         let found = index.search(&queries, options, Control::default());
@@ -80,17 +83,17 @@ fn check(index: &Index, data: &VectorFile, options: &SearchOptions, least: f64, 
 
 #[test]
 fn repeated_vectors_are_found_by_every_family() {
-    let mut number = 0..;
+    let mut cases = CaseSelection::one_in(7);
     for metric in Metric::ALL {
         for (name, data) in sets(Element::F32) {
             let dir = tempfile::tempdir().unwrap();
-            for kind in KINDS.into_iter().filter(|_| number.next().is_some_and(|number| taken(number, 7))) {
+            for kind in KINDS.into_iter().filter(|_| cases.next_runs()) {
                 let what = format!("{name}, {metric} {}", kind.name);
                 let path = dir.path().join(kind.name);
                 kind.build(&path, &data, metric);
                 let index = Index::open(&path, &OpenOptions::default()).unwrap();
                 check(&index, &data, &kind.search_options(SearchMode::Batched), LEAST_RECALL, &what);
-                // More than a vector has copies, and all that there is.
+                // More neighbours than a vector has copies, and all vectors.
                 for k in [100, data.count()] {
                     let effort = kind.effort(2 * k as u32);
                     let options = SearchOptions { k, effort, ..SearchOptions::default() };
@@ -102,29 +105,29 @@ fn repeated_vectors_are_found_by_every_family() {
 }
 
 #[test]
-fn partitions_of_repeated_vectors_keep_the_recall_that_is_asked_for() {
-    let mut number = 0..;
+fn partitions_of_repeated_vectors_reach_the_requested_recall() {
+    let mut cases = CaseSelection::one_in(5);
     for metric in Metric::ALL {
         for element in [Element::F32, Element::U8] {
             for (name, data) in sets(element) {
-                if !number.next().is_some_and(|number| taken(number, 5)) {
+                if !cases.next_runs() {
                     continue;
                 }
                 let dir = tempfile::tempdir().unwrap();
-                // One that is larger than the set, and some.
+                // One partition that is larger than the set, and several.
                 for partition_vectors in [2000, 250] {
                     let what = format!("{name}, {metric} {element}, partitions of {partition_vectors}");
                     let path = dir.path().join(partition_vectors.to_string());
                     let own = PartitionedOptions { partition_vectors, ..PartitionedOptions::default() };
-                    let options = BuildOptions { metric, ..quickly(own) };
+                    let options = BuildOptions { metric, ..quick_build(own) };
                     build(&data, &path, &options, &Silent).unwrap();
                     assert!(verify(&path, &Silent).unwrap().sound, "{what}");
                     let index = Index::open(&path, &OpenOptions::default()).unwrap();
-                    // More than a vector has copies: what a calibration holds out to stand in for a query is nearest to its
-                    // own copies, and queries that have none are harder.
+                    // More neighbours than a vector has copies. The nearest neighbours of a held-out vector
+                    // are its copies, and queries without copies are harder than that.
                     let copies = if name == "20 times" { 20 } else { 2 };
                     for k in [10, 50].into_iter().filter(|k| *k > copies) {
-                        let effort = Effort::Recall(ASKED);
+                        let effort = Effort::Recall(REQUESTED_RECALL);
                         let options = SearchOptions { k, effort, ..SearchOptions::default() };
                         check(&index, &data, &options, LEAST_RECALL, &what);
                     }

@@ -1,4 +1,4 @@
-//! However little is looked at, as many are found as were asked for.
+//! Searches of little effort find k vectors.
 
 use crate::clustered::vectors;
 use crate::families::kinds::KINDS;
@@ -8,7 +8,7 @@ use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
 
 #[test]
-fn however_many_lists_are_left_out_as_many_are_found_as_were_asked_for() {
+fn searches_find_k_vectors_at_any_effort() {
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) = (vectors(Element::U8, 500, 16, 1), vectors(Element::U8, 20, 16, 2));
     for kind in KINDS {
@@ -16,7 +16,7 @@ fn however_many_lists_are_left_out_as_many_are_found_as_were_asked_for() {
         kind.build_with(&path, &data, &kind.options_with(Metric::L2, |lists| lists.replicas = Some(1)));
         for place in &PLACES {
             let index = place.open(&path);
-            // Few lists, some of them, and more than there are; the nearest alone holds fewer than are wanted.
+            // One list, some lists, and more lists than there are. The nearest list has fewer than k vectors.
             for probes in [1, 5, 1000] {
                 let lists = kind.is_lists();
                 let (probes, prune) = (lists.then_some(probes), lists.then_some(1e-6));

@@ -1,32 +1,32 @@
-//! No answer from bytes that did not arrive, are damaged or belong elsewhere.
+//! Reads that fail, are short, are damaged or return other bytes. They never change an answer.
 
+use crate::cases::CaseSelection;
 use crate::clustered::vectors;
 use crate::families::kinds::{KINDS, Kind};
 use crate::families::places::{open, simulated};
-use crate::whole::taken;
 use bathyal_index::{IndexError, OpenOptions, SearchMode};
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::backend::sim::{Fault, SimOptions, When};
 
-/// Pages that are damaged in turn: of a larger index some are left out.
+/// Most pages that are damaged, one after the other. Pages of larger indexes are sampled.
 const MOST_PAGES: u64 = 60;
 
 #[test]
-fn what_did_not_arrive_is_never_an_answer() {
+fn failed_and_damaged_reads_never_change_an_answer() {
     let dir = tempfile::tempdir().unwrap();
     let (data, query) = (vectors(Element::U8, 2000, 128, 1), vectors(Element::U8, 1, 128, 2));
-    let mut number = 0..;
+    let mut cases = CaseSelection::one_in(3);
     for kind in KINDS {
         let path = dir.path().join(kind.name);
         kind.build_with(&path, &data, &kind.options_with(Metric::L2, |lists| lists.replicas = Some(3)));
-        // Few reads, so that many pages are not touched at all.
+        // A search of few reads, so that it does not read many of the pages.
         let kind = Kind { effort: if kind.is_lists() { 1 } else { 10 }, ..kind };
         let index = open(&path, OpenOptions::default());
         let sound = kind.search(&index, &query, SearchMode::Batched).unwrap();
         let pages = index.tier().len().div_ceil(4096);
         for fault in [Fault::Error(5), Fault::Short(100), Fault::Flip(12_345), Fault::Misdirect(7)] {
             let (mut failed, mut answered) = (0, 0);
-            if !number.next().is_some_and(|number| taken(number, 3)) {
+            if !cases.next_runs() {
                 continue;
             }
             for page in (0..pages).step_by(pages.div_ceil(MOST_PAGES) as usize) {
@@ -39,7 +39,7 @@ fn what_did_not_arrive_is_never_an_answer() {
                         Err(other) => panic!("{what}: {other}"),
                         Ok(found) => {
                             answered += 1;
-                            if mode == SearchMode::Batched || kind.is_one_in_any_order() {
+                            if mode == SearchMode::Batched || kind.ignores_read_order() {
                                 assert_eq!(found.ids, sound.ids, "{what}");
                                 assert_eq!(found.distances, sound.distances, "{what}");
                             }

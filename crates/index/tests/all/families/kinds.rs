@@ -1,8 +1,8 @@
-//! Every family in every layout, and how it is built and searched.
+//! Every family in every layout, with options for building and searching it.
 
+use crate::cases::quick_build;
 use crate::clustered::vectors;
 use crate::shared;
-use crate::whole::quickly;
 use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::families::partitioned::PartitionedOptions;
@@ -30,14 +30,14 @@ pub enum Family {
     Partitioned,
 }
 
-/// What is built and how much effort it takes to find nearly everything.
+/// A kind of index, and the effort that finds nearly all neighbours in it.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
     pub family: Family,
     pub name: &'static str,
-    /// Candidates, or lists of about 40, at which nearly everything is found.
+    /// Candidates, or lists of about 40 vectors, at which nearly all neighbours are found.
     pub effort: u32,
-    /// Of lists that hold codes.
+    /// Kind of the codes of lists of codes and of flat indexes with codes.
     pub code: Option<CodeKind>,
 }
 
@@ -60,53 +60,54 @@ pub const KINDS: [Kind; 12] = [
     kind(Family::Partitioned, "partitioned", 60),
 ];
 
-/// Partitions at which nearly everything is found.
+/// Partitions at which nearly all neighbours are found.
 const PARTITIONS: u32 = 10;
 /// Candidates that are compared for each list of codes.
-const CANDIDATES_A_LIST: u32 = 10;
+const CANDIDATES_PER_LIST: u32 = 10;
 
 impl Kind {
     pub fn is_lists(self) -> bool {
         matches!(self.family, Family::Lists(_))
     }
 
-    /// Whether what a search finds does not depend on the order in which reads arrive.
-    pub fn is_one_in_any_order(self) -> bool {
+    /// Returns true if the order in which reads arrive does not change the answers.
+    pub fn ignores_read_order(self) -> bool {
         !matches!(self.family, Family::Graph(_))
     }
 
-    /// Whether candidates are read alone where that costs no more than their page: others are found then.
-    pub fn reads_alone_in_memory(self) -> bool {
+    /// Returns true if searches read single vectors where that costs no more than a page. Their answers
+    /// differ, because the other vectors of the pages are not compared.
+    pub fn reads_single_in_memory(self) -> bool {
         matches!(self.family, Family::Cluster | Family::Lsh)
             || self.family == Family::Flat && self.code.is_some()
     }
 
-    /// Whether that is so in the memory of other machines, too.
-    pub fn reads_alone_in_nodes(self) -> bool {
+    /// Returns true if searches read single vectors in the memory of other machines as well.
+    pub fn reads_single_in_nodes(self) -> bool {
         self.family == Family::Cluster
     }
 
-    /// Whether reads are cut to what a tier likes.
-    pub fn cuts_reads(self) -> bool {
+    /// Returns true if the lengths of reads depend on the profile of the tier.
+    pub fn adapts_reads(self) -> bool {
         matches!(self.family, Family::Lists(_) | Family::Flat)
     }
 
-    /// Whether a search reads everything.
+    /// Returns true if a search reads all vectors.
     pub fn reads_all(self) -> bool {
         self.family == Family::Flat && self.code.is_none()
     }
 
-    /// Whether all that a search reads is asked for at once.
+    /// Returns true if a search submits all its reads in one round.
     fn reads_in_one_round(self) -> bool {
         matches!(self.family, Family::Cluster | Family::Flat | Family::Lsh | Family::Partitioned)
     }
 
-    /// Whether what was read is kept, so that fewer reads reach the tier than queries ask for.
-    pub fn keeps(self) -> bool {
+    /// Returns true if the family caches its reads, so that fewer reads reach the tier than queries submit.
+    pub fn caches(self) -> bool {
         self.family == Family::Partitioned
     }
 
-    /// Lists or partitions that a search looks at.
+    /// Returns the number of lists or partitions that a search reads.
     fn probes(self) -> Option<u32> {
         match self.family {
             Family::Lists(_) => Some(self.effort),
@@ -115,16 +116,16 @@ impl Kind {
         }
     }
 
-    /// `candidates`, where a search knows of any.
+    /// Returns the effort of a search with `candidates`, or of one that compares all vectors.
     pub fn effort(self, candidates: u32) -> Effort {
         if self.reads_all() { Effort::Recall(1.0) } else { Effort::SearchList(candidates) }
     }
 
     pub fn options(self, metric: Metric) -> BuildOptions {
-        BuildOptions { metric, threads: 1, ..quickly(self.family()) }
+        BuildOptions { metric, threads: 1, ..quick_build(self.family()) }
     }
 
-    /// The same with other options of lists, where there are lists.
+    /// Returns [`Kind::options`] with other options of posting lists, if it has lists.
     pub fn options_with(self, metric: Metric, change: impl FnOnce(&mut SpannOptions)) -> BuildOptions {
         let Family::Lists(layout) = self.family else { return self.options(metric) };
         let mut lists = self.lists(layout);
@@ -141,7 +142,7 @@ impl Kind {
                 GraphOptions { layout, max_degree: 20, search_list: 40, ..GraphOptions::default() }.into()
             }
             Family::Lists(layout) => self.lists(layout).into(),
-            // Some for few vectors, too.
+            // Small partitions, so that few vectors have several.
             Family::Partitioned => {
                 PartitionedOptions { partition_vectors: 50, ..PartitionedOptions::default() }.into()
             }
@@ -149,7 +150,7 @@ impl Kind {
     }
 
     fn lists(self, layout: PostingLayout) -> SpannOptions {
-        // As many replicas in every layout of lists, so that they find the same.
+        // The same number of replicas in every layout, so that all layouts find the same.
         SpannOptions { layout, code_kind: self.code, replicas: Some(8), ..SpannOptions::default() }
     }
 
@@ -167,11 +168,11 @@ impl Kind {
 
     pub fn search_options(self, mode: SearchMode) -> SearchOptions {
         let candidates =
-            self.effort * if self.is_lists() && self.code.is_some() { CANDIDATES_A_LIST } else { 1 };
+            self.effort * if self.is_lists() && self.code.is_some() { CANDIDATES_PER_LIST } else { 1 };
         SearchOptions {
             effort: self.effort(candidates.max(10)),
             probes: self.probes(),
-            // What is read in one round knows no modes.
+            // A search of one round has no mode.
             mode: (!self.reads_in_one_round()).then_some(mode),
             threads: 2,
             in_flight: Some(9),
@@ -189,12 +190,12 @@ impl Kind {
     }
 }
 
-/// The share of the true neighbours that were found.
+/// Returns the share of the true neighbours that were found.
 pub fn recall(found: &SearchResult, truth: &IdFile) -> f64 {
     bathyal_vectors::groundtruth::recall(truth, &found.ids, found.k, found.latencies_ns.len()).unwrap()
 }
 
-/// Data with an index of each kind, built when it is first asked for.
+/// Data that all tests share, with an index of each kind that is built when it is first used.
 pub struct Shared {
     pub data: VectorFile,
     pub queries: VectorFile,
@@ -203,7 +204,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Returns the data and indexes that all tests share. Each index is built when it is first used.
+    /// Returns the data and indexes of this process.
     pub fn get() -> &'static Shared {
         static SHARED: OnceLock<Shared> = OnceLock::new();
         SHARED.get_or_init(|| {
@@ -213,7 +214,7 @@ impl Shared {
         })
     }
 
-    /// The index of kind number `number`.
+    /// Returns the index of `KINDS[number]`, and builds it if necessary.
     pub fn path(&self, number: usize) -> PathBuf {
         let kind = KINDS[number];
         let path = shared::folder().join(format!("families-{}", kind.name));

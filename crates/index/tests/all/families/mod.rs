@@ -1,6 +1,6 @@
-//! What every index family keeps to, in every layout and on every tier: one suite, whatever holds the vectors.
+//! The contract of every index family, in every layout and on every tier.
 //!
-//! A family joins by its lines in [`kinds::KINDS`], a tier by a line in [`places::PLACES`].
+//! Add a family by its lines in [`kinds::KINDS`], and a tier by a line in [`places::PLACES`].
 
 mod answers;
 mod back;

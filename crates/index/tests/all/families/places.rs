@@ -1,4 +1,4 @@
-//! Every tier that an index is searched on.
+//! The tiers that indexes are searched on.
 
 use bathyal_index::format::manifest::{MANIFEST_NAME, Manifest};
 use bathyal_index::open::WrapTier;
@@ -16,61 +16,66 @@ use bathyal_vectors::progress::Silent;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-/// A tier and how an index is opened on it.
+/// A tier, and the options that open an index on it.
 pub struct Place {
     pub name: &'static str,
-    /// Whether vectors can be read alone there for the price of nothing else.
+    /// True if the tier is addressable, so that reading a single vector costs no more than its bytes.
     pub memory: bool,
-    /// Whether reads are cut as those of files are.
-    pub cut_as_files: bool,
-    /// Whether that is the memory of another machine, from which clusters read vectors alone.
+    /// True if reads have the lengths of those of files.
+    pub reads_like_files: bool,
+    /// True for the memory of another machine, from which cluster indexes read single vectors.
     pub node: bool,
-    /// Whether indexes lie in parts there.
+    /// True if indexes are striped there.
     pub in_parts: bool,
     options: fn() -> OpenOptions,
-    /// Where an index lies that was built at a path.
-    of: fn(&Path) -> PathBuf,
+    /// Copies the index at a path to the tier, if necessary, and returns where it is.
+    locate: fn(&Path) -> PathBuf,
 }
 
-const fn here(name: &'static str, memory: bool, options: fn() -> OpenOptions) -> Place {
+const fn local(name: &'static str, memory: bool, options: fn() -> OpenOptions) -> Place {
     Place {
         name,
         memory,
-        cut_as_files: !memory,
+        reads_like_files: !memory,
         node: false,
         in_parts: false,
         options,
-        of: Path::to_path_buf,
+        locate: Path::to_path_buf,
     }
 }
 
-const fn node(name: &'static str, of: fn(&Path) -> PathBuf, options: fn() -> OpenOptions) -> Place {
-    Place { cut_as_files: false, node: true, of, ..here(name, false, options) }
+const fn node(name: &'static str, locate: fn(&Path) -> PathBuf, options: fn() -> OpenOptions) -> Place {
+    Place { reads_like_files: false, node: true, locate, ..local(name, false, options) }
 }
 
 pub static PLACES: [Place; 5] = [
     // io_uring, where the system has it.
-    here("file", false, OpenOptions::default),
-    here("positioned", false, positioned),
-    here("sim", false, slow),
-    here("dram", true, || on(TierChoice::Dram)),
-    here("mapped", true, || on("mapped".parse().unwrap())),
+    local("file", false, OpenOptions::default),
+    local("positioned", false, positioned),
+    local("sim", false, slow),
+    local("dram", true, || on(TierChoice::Dram)),
+    local("mapped", true, || on("mapped".parse().unwrap())),
 ];
 
-/// Files, and another tier, a different one from number to number: for what varies with the vectors and not with the tier.
+/// Returns files and one other tier, which depends on `number`. It is for tests whose answers depend on the
+/// vectors and not on the tier.
 pub fn some(number: usize) -> [&'static Place; 2] {
     [&PLACES[0], &PLACES[1 + number % (PLACES.len() - 1)]]
 }
 
-/// Variants of these, which only the tests of answers go through.
+/// Variants of [`PLACES`] for the tests of answers.
 pub static VARIANTS: [Place; 7] = [
-    here("page cache", false, page_cache),
-    here("ssd", false, || delayed(TierChoice::File, DelayProfile::ssd())),
-    here("cxl", true, || delayed(TierChoice::Dram, DelayProfile::cxl())),
-    Place { cut_as_files: false, of: in_object_store, ..here("object", false, OpenOptions::default) },
-    node("remote, TCP", in_a_node, || of_the_node("tcp")),
-    node("remote, shared", in_a_node, || of_the_node("shm")),
-    Place { in_parts: true, ..node("three nodes", in_three_nodes, of_all_nodes) },
+    local("page cache", false, page_cache),
+    local("ssd", false, || delayed(TierChoice::File, DelayProfile::ssd())),
+    local("cxl", true, || delayed(TierChoice::Dram, DelayProfile::cxl())),
+    Place {
+        reads_like_files: false,
+        locate: in_object_store,
+        ..local("object", false, OpenOptions::default)
+    },
+    node("remote, TCP", in_a_node, || one_node_options("tcp")),
+    node("remote, shared", in_a_node, || one_node_options("shm")),
+    Place { in_parts: true, ..node("three nodes", in_three_nodes, all_nodes_options) },
 ];
 
 impl Place {
@@ -79,7 +84,7 @@ impl Place {
     }
 
     pub fn open_with(&self, path: &Path, change: impl FnOnce(OpenOptions) -> OpenOptions) -> Index {
-        open(&(self.of)(path), change((self.options)()))
+        open(&(self.locate)(path), change((self.options)()))
     }
 
     pub fn try_open_with(
@@ -87,7 +92,7 @@ impl Place {
         path: &Path,
         change: impl FnOnce(OpenOptions) -> OpenOptions,
     ) -> Result<Index, IndexError> {
-        Index::open((self.of)(path), &change((self.options)()))
+        Index::open((self.locate)(path), &change((self.options)()))
     }
 }
 
@@ -113,7 +118,7 @@ fn delayed(tier: TierChoice, profile: DelayProfile) -> OpenOptions {
     OpenOptions { tier, wrap: Some(wrap), ..OpenOptions::default() }
 }
 
-/// A copy of the index at `path` in an object store that lies in memory.
+/// Copies the index at `path` to an object store in memory.
 fn in_object_store(path: &Path) -> PathBuf {
     let address = PathBuf::from(format!("memory://families{}", path.display()));
     let scratch = tempfile::tempdir().unwrap();
@@ -122,7 +127,7 @@ fn in_object_store(path: &Path) -> PathBuf {
     address
 }
 
-/// A node that has room for a copy of every index of these tests, and two more.
+/// Returns three memory nodes. The first one has room for a copy of every index of these tests.
 fn nodes() -> &'static [Node; 3] {
     static NODES: OnceLock<[Node; 3]> = OnceLock::new();
     NODES.get_or_init(|| {
@@ -133,36 +138,39 @@ fn nodes() -> &'static [Node; 3] {
     })
 }
 
-/// What is said to reach these nodes.
-fn said(nodes: &[Node]) -> [(&'static str, String); 2] {
-    let joined = |of: fn(&Credentials) -> &String| {
-        nodes.iter().map(|node| of(node.credentials()).as_str()).collect::<Vec<_>>().join(",")
+/// Returns the store options with the credentials of these nodes.
+fn credentials(nodes: &[Node]) -> [(&'static str, String); 2] {
+    let joined = |field: fn(&Credentials) -> &String| {
+        nodes.iter().map(|node| field(node.credentials()).as_str()).collect::<Vec<_>>().join(",")
     };
-    [("token", joined(|own| &own.token)), ("peer_key", joined(|own| &own.peer_key))]
+    [
+        ("token", joined(|credentials| &credentials.token)),
+        ("peer_key", joined(|credentials| &credentials.peer_key)),
+    ]
 }
 
 fn node_options(nodes: &[Node], more: [(&str, &str); 1]) -> StoreOptions {
-    let said = said(nodes);
-    StoreOptions::new(said.iter().map(|(key, value)| (*key, value.as_str())).chain(more)).unwrap()
+    let credentials = credentials(nodes);
+    StoreOptions::new(credentials.iter().map(|(key, value)| (*key, value.as_str())).chain(more)).unwrap()
 }
 
-fn of_the_node(transport: &str) -> OpenOptions {
+fn one_node_options(transport: &str) -> OpenOptions {
     let store = node_options(&nodes()[..1], [("transport", transport)]);
     OpenOptions { store, ..OpenOptions::default() }
 }
 
-fn of_all_nodes() -> OpenOptions {
+fn all_nodes_options() -> OpenOptions {
     OpenOptions { store: node_options(nodes(), [("transport", "tcp")]), ..OpenOptions::default() }
 }
 
-/// The address of a copy of the index at `path` in these nodes.
+/// Returns the address of a copy of the index at `path` on these nodes.
 fn address(nodes: &[Node], path: &Path) -> PathBuf {
     let hosts: Vec<String> = nodes.iter().map(|node| node.address().to_string()).collect();
     let name = path.display().to_string().replace('/', "-");
     PathBuf::from(format!("remote://{}/{}", hosts.join(","), name.trim_start_matches('-')))
 }
 
-/// A copy of the index at `path` in the memory of a node.
+/// Copies the index at `path` to the memory of a node.
 fn in_a_node(path: &Path) -> PathBuf {
     let address = address(&nodes()[..1], path);
     let scratch = tempfile::tempdir().unwrap();
@@ -171,15 +179,16 @@ fn in_a_node(path: &Path) -> PathBuf {
     address
 }
 
-/// The same in the memory of three, whose parts change after as few bytes as they may. Each takes the place of the one before:
-/// a process has so many regions and no more.
+/// Copies the index at `path` to the memory of three nodes, striped in the smallest units. Each copy replaces
+/// the one before, because the number of regions of a process is limited.
 fn in_three_nodes(path: &Path) -> PathBuf {
     let address = address(nodes(), Path::new("index"));
-    let (scratch, said, url) =
-        (tempfile::tempdir().unwrap(), said(nodes()), RemoteUrl::parse(&address).unwrap());
-    let mut said: Vec<(&str, &str)> = said.iter().map(|(key, value)| (*key, value.as_str())).collect();
-    said.push(("scratch", scratch.path().to_str().unwrap()));
-    let options = RemoteOptions::each(&said, nodes().len()).unwrap();
+    let (scratch, credentials) = (tempfile::tempdir().unwrap(), credentials(nodes()));
+    let url = RemoteUrl::parse(&address).unwrap();
+    let mut options: Vec<(&str, &str)> =
+        credentials.iter().map(|(key, value)| (*key, value.as_str())).collect();
+    options.push(("scratch", scratch.path().to_str().unwrap()));
+    let options = RemoteOptions::each(&options, nodes().len()).unwrap();
     let source = find(path, &[], &StoreOptions::default()).unwrap();
     let paged = Manifest::load(source.as_ref()).unwrap().paged_file().name.clone();
     let store = SpreadStore::new(&url, &options, MANIFEST_NAME).unwrap().striped(&[&paged], 4096).unwrap();
@@ -187,7 +196,8 @@ fn in_three_nodes(path: &Path) -> PathBuf {
     address
 }
 
-/// A device that is late, early and out of order, and takes fewer reads than it is given.
+/// Returns the options of a device with varying latency, which completes reads out of order and accepts only
+/// a part of a submission.
 fn slow() -> OpenOptions {
     let options = SimOptions {
         latency: Latency::Uniform { low_ns: 1_000, high_ns: 900_000 },
@@ -200,14 +210,14 @@ fn slow() -> OpenOptions {
     OpenOptions { wrap: Some(wrap), ..OpenOptions::default() }
 }
 
-/// `index` on a simulated device, and a handle on that.
+/// Opens `index` on a simulated device. Returns a handle of the device as well.
 pub fn simulated(index: &Index, options: SimOptions) -> (Index, SimHandle) {
     let sim = Arc::new(SimTier::over(index.tier().clone(), options));
     let handle = sim.handle();
     (wrapped(index.path(), sim), handle)
 }
 
-/// The index at `path`, its bytes read through `tier`.
+/// Opens the index at `path` with `tier` in place of its own tier.
 pub fn wrapped(path: &Path, tier: Arc<dyn Tier>) -> Index {
     let wrap: WrapTier = Arc::new(move |_| Ok(tier.clone()));
     open(path, OpenOptions { wrap: Some(wrap), ..OpenOptions::default() })

@@ -1,10 +1,11 @@
-//! Vectors of f32 that are stored as f16 or bytes.
+//! Vectors of f32 that are stored as f16 or i8.
 
+use crate::cases::{CaseSelection, case_runs, full_or_quick};
 use crate::clustered::vectors;
 use crate::families::answers::{Allowed, same_everywhere};
 use crate::families::kinds::{Family, KINDS};
 use crate::families::places::{open, some};
-use crate::whole::{of_whole, taken};
+use crate::files::write_manifest;
 use bathyal_index::format::manifest::{FORMAT_VERSION, Manifest, SMALLER_VERSION};
 use bathyal_index::{
     BuildOptions, Effort, GraphLayoutChoice, Index, IndexError, Loss, OpenOptions, RangeOptions, SearchMode,
@@ -15,11 +16,10 @@ use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::groundtruth::{exact_neighbors, recall};
 use bathyal_vectors::progress::Silent;
-use std::path::Path;
 
 const FORMS: [StoreAs; 2] = [StoreAs::F16, StoreAs::I8];
 
-/// What a form may cost on the vectors of these tests.
+/// Returns the recall and the error that a stored form must keep to on the vectors of these tests.
 fn allowed(store_as: StoreAs) -> Allowed {
     match store_as {
         StoreAs::F16 => Allowed { recall: 0.95, error: 1e-2 },
@@ -27,8 +27,8 @@ fn allowed(store_as: StoreAs) -> Allowed {
     }
 }
 
-/// The same vectors, each value times `factor`.
-fn times(vectors: &VectorFile, factor: f32) -> VectorFile {
+/// Returns the vectors with each value multiplied by `factor`.
+fn scaled(vectors: &VectorFile, factor: f32) -> VectorFile {
     let rows = (0..vectors.count()).flat_map(|row| vectors.row(row).as_chunks::<4>().0);
     let scaled = rows.flat_map(|value| (f32::from_le_bytes(*value) * factor).to_le_bytes()).collect();
     VectorFile::from_rows(Element::F32, vectors.dim(), scaled).unwrap()
@@ -37,15 +37,12 @@ fn times(vectors: &VectorFile, factor: f32) -> VectorFile {
 #[test]
 fn every_metric_reaches_its_recall_in_every_layout_on_every_tier() {
     let (data, queries) = (vectors(Element::F32, 800, 24, 1), vectors(Element::F32, 40, 24, 2));
-    let mut number = 0..;
+    let mut cases = CaseSelection::one_in(5);
     for metric in Metric::ALL {
         let truth = exact_neighbors(&data, &queries, metric, 10, None, &Silent).unwrap();
         for store_as in FORMS {
             let dir = tempfile::tempdir().unwrap();
-            let taken = KINDS
-                .into_iter()
-                .enumerate()
-                .filter(|_| number.next().is_some_and(|number| taken(number, 5)));
+            let taken = KINDS.into_iter().enumerate().filter(|_| cases.next_runs());
             for (at, kind) in taken {
                 let what = format!("{metric} {store_as} {}", kind.name);
                 let path = dir.path().join(kind.name);
@@ -70,8 +67,8 @@ fn every_metric_reaches_its_recall_in_every_layout_on_every_tier() {
 }
 
 #[test]
-fn the_loss_is_that_of_exact_search() {
-    // As given, what is stored can be searched exactly by looking at all of it.
+fn the_measured_loss_is_that_of_exact_search() {
+    // A search that compares all vectors is exact search of the stored vectors.
     let (data, queries) = (vectors(Element::F32, 700, 24, 3), vectors(Element::F32, 200, 24, 4));
     for (metric, store_as) in Metric::ALL.into_iter().flat_map(|metric| FORMS.map(|form| (metric, form))) {
         let dir = tempfile::tempdir().unwrap();
@@ -90,19 +87,19 @@ fn the_loss_is_that_of_exact_search() {
             SearchOptions { effort: Effort::SearchList(700), probes: Some(700), ..SearchOptions::default() };
         let found = index.search(&queries, &all, Control::default()).unwrap();
         let measured = recall(&truth, &found.ids, 10, 200).unwrap();
-        let said = index.manifest().stored.unwrap().loss.unwrap();
-        assert_eq!(said.queries, 200);
-        assert!((measured - f64::from(said.recall)).abs() < 1e-3, "{metric} {store_as}: {measured} {said:?}");
+        let loss = index.manifest().stored.unwrap().loss.unwrap();
+        assert_eq!(loss.queries, 200);
+        assert!((measured - f64::from(loss.recall)).abs() < 1e-3, "{metric} {store_as}: {measured} {loss:?}");
         let shown = inspect(&path, &Silent).unwrap().manifest.stored.unwrap().to_string();
-        assert!(shown.contains(&format!("{:.4} of the 10 nearest", said.recall)), "{shown}");
+        assert!(shown.contains(&format!("{:.4} of the 10 nearest", loss.recall)), "{shown}");
     }
 }
 
 #[test]
-fn a_form_takes_its_share_of_the_bytes() {
-    let data = vectors(Element::F32, of_whole(1500, 600), 384, 5);
+fn a_stored_form_takes_its_share_of_the_bytes() {
+    let data = vectors(Element::F32, full_or_quick(1500, 600), 384, 5);
     let dir = tempfile::tempdir().unwrap();
-    // Of graphs, links lie beside the vectors.
+    // Files of graphs contain links as well.
     for kind in
         KINDS.into_iter().filter(|kind| !matches!(kind.family, Family::Graph(_)) && kind.code.is_none())
     {
@@ -121,9 +118,9 @@ fn a_form_takes_its_share_of_the_bytes() {
 }
 
 #[test]
-fn any_magnitude_that_f32_takes_is_stored() {
+fn values_of_any_magnitude_of_f32_can_be_stored() {
     let (data, queries) = (vectors(Element::F32, 400, 16, 6), vectors(Element::F32, 20, 16, 7));
-    let mut number = 0..;
+    let mut cases = CaseSelection::one_in(5);
     for (factor, metric) in [
         (1e13, Metric::L2),
         (1e-13, Metric::L2),
@@ -131,10 +128,10 @@ fn any_magnitude_that_f32_takes_is_stored() {
         (1e17, Metric::Cosine),
         (1e-32, Metric::Cosine),
     ] {
-        let (data, queries) = (times(&data, factor), times(&queries, factor));
+        let (data, queries) = (scaled(&data, factor), scaled(&queries, factor));
         let truth = exact_neighbors(&data, &queries, metric, 10, None, &Silent).unwrap();
         for (store_as, kind) in FORMS.into_iter().flat_map(|form| KINDS.map(|kind| (form, kind))) {
-            if !number.next().is_some_and(|number| taken(number, 5)) {
+            if !cases.next_runs() {
                 continue;
             }
             let dir = tempfile::tempdir().unwrap();
@@ -154,7 +151,7 @@ fn any_magnitude_that_f32_takes_is_stored() {
 }
 
 #[test]
-fn another_layout_keeps_the_form() {
+fn a_conversion_to_another_layout_keeps_the_stored_form() {
     let (data, queries) = (vectors(Element::F32, 500, 16, 11), vectors(Element::F32, 20, 16, 12));
     let padded = KINDS.into_iter().find(|kind| kind.name == "padded").unwrap();
     for store_as in FORMS {
@@ -176,7 +173,7 @@ fn another_layout_keeps_the_form() {
 }
 
 #[test]
-fn forms_are_searched_together() {
+fn indexes_of_different_stored_forms_are_searched_together() {
     let (data, queries) = (vectors(Element::F32, 600, 16, 13), vectors(Element::F32, 20, 16, 14));
     let kind = KINDS[0];
     let dir = tempfile::tempdir().unwrap();
@@ -191,18 +188,18 @@ fn forms_are_searched_together() {
     let truth = exact_neighbors(&data, &queries, Metric::L2, 3, None, &Silent).unwrap();
     // The nearest vector of each query is found thrice, at distances in the same units.
     for query in 0..queries.count() {
-        let of = |rank: usize| found.distances[query * found.k + rank];
+        let distance = |rank: usize| found.distances[query * found.k + rank];
         assert!(
-            (of(2) - of(0)).abs() <= 0.05 * of(0),
+            (distance(2) - distance(0)).abs() <= 0.05 * distance(0),
             "{query}: {:?}",
             &found.distances[query * found.k..][..3]
         );
-        assert!((of(0) / truth.distances(query).unwrap()[0] - 1.0).abs() < 0.05);
+        assert!((distance(0) / truth.distances(query).unwrap()[0] - 1.0).abs() < 0.05);
     }
 }
 
 #[test]
-fn what_has_no_form_is_refused() {
+fn vectors_that_have_no_smaller_form_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
     for kind in KINDS {
@@ -210,28 +207,28 @@ fn what_has_no_form_is_refused() {
             let options = BuildOptions { store_as: Some(StoreAs::I8), ..kind.options(Metric::L2) };
             let refused = build(&vectors(element, 20, 4, 1), &path, &options, &Silent).unwrap_err();
             assert!(matches!(refused, IndexError::Parameter(_)), "{refused}");
-            let said = refused.to_string();
+            let message = refused.to_string();
             assert!(
-                said.contains("store_as is i8") && said.contains(&format!("the data is {element}")),
-                "{said}"
+                message.contains("store_as is i8") && message.contains(&format!("the data is {element}")),
+                "{message}"
             );
         }
-        // Far beyond the vectors: no distance in the units of what is stored.
-        let data = times(&vectors(Element::F32, 300, 8, 1), 1e-13);
+        // The queries are so far from the vectors that f32 has no distance in the units of the stored values.
+        let data = scaled(&vectors(Element::F32, 300, 8, 1), 1e-13);
         kind.build_with(
             &path,
             &data,
             &BuildOptions { store_as: Some(StoreAs::I8), overwrite: true, ..kind.options(Metric::L2) },
         );
         let index = open(&path, OpenOptions::default());
-        let refused = index.search(&times(&data, 1e17), &SearchOptions::default(), Control::default());
+        let refused = index.search(&scaled(&data, 1e17), &SearchOptions::default(), Control::default());
         assert!(matches!(refused, Err(IndexError::Parameter(_))), "{refused:?}");
     }
 }
 
 #[test]
 fn a_recall_out_of_reach_is_explained() {
-    // One vector so long that bytes hardly tell the others apart.
+    // One vector is so long that the stored bytes of the others hardly differ.
     let near = vectors(Element::F32, 600, 16, 8);
     let mut rows: Vec<u8> = (0..600).flat_map(|row| near.row(row).to_vec()).collect();
     rows[..4].copy_from_slice(&20_000.0_f32.to_le_bytes());
@@ -255,13 +252,13 @@ fn a_recall_out_of_reach_is_explained() {
 }
 
 #[test]
-fn ranges_are_in_the_units_of_the_data() {
+fn the_radius_of_a_range_search_is_in_the_units_of_the_data() {
     let (data, queries) =
-        (times(&vectors(Element::F32, 500, 16, 9), 1e-3), vectors(Element::F32, 10, 16, 10));
-    let queries = times(&queries, 1e-3);
+        (scaled(&vectors(Element::F32, 500, 16, 9), 1e-3), vectors(Element::F32, 10, 16, 10));
+    let queries = scaled(&queries, 1e-3);
     for (number, metric) in [Metric::L2, Metric::Cosine].into_iter().enumerate() {
         let truth = exact_neighbors(&data, &queries, metric, 20, None, &Silent).unwrap();
-        for (_, kind) in KINDS.into_iter().enumerate().filter(|(at, _)| taken(number + at, 2)) {
+        for (_, kind) in KINDS.into_iter().enumerate().filter(|(at, _)| case_runs(number + at, 2)) {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("index");
             kind.build_with(
@@ -283,10 +280,10 @@ fn ranges_are_in_the_units_of_the_data() {
     }
 }
 
-/// What it is, and how it gets into a manifest.
+/// A description, and a change of a manifest.
 type Lie = (&'static str, fn(&mut Manifest));
 
-/// What a manifest must not say.
+/// Returns changes that make a manifest contradict its index.
 fn lies() -> Vec<Lie> {
     fn stored(manifest: &mut Manifest) -> &mut StoredEntry {
         manifest.stored.as_mut().unwrap()
@@ -299,19 +296,19 @@ fn lies() -> Vec<Lie> {
         ("a negative scale", |manifest| stored(manifest).scale = -1.0),
         ("a huge scale", |manifest| stored(manifest).scale = 1e30),
         ("a tiny scale", |manifest| stored(manifest).scale = 1e-30),
-        ("more found than there is", |manifest| loss(manifest).recall = 1.5),
-        ("nobody asked", |manifest| loss(manifest).queries = 0),
+        ("a recall above 1", |manifest| loss(manifest).recall = 1.5),
+        ("no queries", |manifest| loss(manifest).queries = 0),
         ("no neighbours", |manifest| loss(manifest).k = 0),
         ("negative errors", |manifest| loss(manifest).distance_error = -0.1),
         ("an old version", |manifest| manifest.format_version = FORMAT_VERSION),
-        ("nothing stored", |manifest| manifest.stored = None),
-        ("as given and not", |manifest| manifest.element = "u8".into()),
-        ("directions by a scale", |manifest| manifest.metric = "cosine".into()),
+        ("no stored form", |manifest| manifest.stored = None),
+        ("another element", |manifest| manifest.element = "u8".into()),
+        ("cosine with a scale", |manifest| manifest.metric = "cosine".into()),
     ]
 }
 
 #[test]
-fn lies_about_the_form_are_damage() {
+fn contradictory_stored_forms_are_damage() {
     let data = vectors(Element::F32, 300, 8, 1);
     for kind in KINDS {
         let dir = tempfile::tempdir().unwrap();
@@ -325,7 +322,7 @@ fn lies_about_the_form_are_damage() {
         for (what, lie) in lies() {
             let mut manifest = sound.clone();
             lie(&mut manifest);
-            write(&path, &manifest);
+            write_manifest(&path, &manifest);
             let opened = Index::open(&path, &OpenOptions::default());
             assert!(
                 matches!(opened, Err(IndexError::Damaged { .. })),
@@ -335,16 +332,12 @@ fn lies_about_the_form_are_damage() {
             );
             assert!(!verify(&path, &Silent).unwrap().sound, "{} {what}", kind.name);
         }
-        // As the other form: the lengths do not fit.
+        // The lengths of the files do not fit another form.
         let mut manifest = sound.clone();
         manifest.stored.as_mut().unwrap().element = StoreAs::F16;
-        write(&path, &manifest);
+        write_manifest(&path, &manifest);
         assert!(!verify(&path, &Silent).unwrap().sound, "{}", kind.name);
-        write(&path, &sound);
+        write_manifest(&path, &sound);
         assert!(verify(&path, &Silent).unwrap().sound);
     }
-}
-
-fn write(path: &Path, manifest: &Manifest) {
-    std::fs::write(path.join("manifest.json"), manifest.to_bytes().unwrap()).unwrap();
 }

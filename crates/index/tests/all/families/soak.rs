@@ -1,11 +1,12 @@
-//! Random queries of every family in every layout on a device that fails: no wrong answer, no search that never ends, no
-//! buffer that is used twice while a read is in flight.
+//! Random searches of every family in every layout on failing devices: no wrong answer, no search without an
+//! end, and no buffer that is reused while its read is in flight.
 //!
-//! Everything follows from one seed, printed when a round fails. `BATHYAL_SOAK_SECONDS` makes it longer.
+//! All random choices follow from a seed, which a failed round prints. `BATHYAL_SOAK_SECONDS` sets the
+//! duration.
 
+use crate::cases::full_or_quick;
 use crate::families::kinds::{KINDS, Kind, Shared};
 use crate::families::places::{open, wrapped};
-use crate::whole::of_whole;
 use bathyal_index::{Index, IndexError, OpenOptions, SearchMode, SearchOptions, SearchResult};
 use bathyal_tier::backend::sim::{FaultRates, Latency, SimOptions, SimTier, Watchdog};
 use bathyal_tier::{Control, Tier};
@@ -16,15 +17,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Rounds of each kind in a run that nobody made longer.
+/// Returns the number of rounds of each kind if no duration is set.
 fn rounds_of_a_kind() -> u64 {
-    of_whole(6, 3)
+    full_or_quick(6, 3)
 }
 
 /// Searches of a round.
 const SEARCHES: usize = 6;
 
-/// How searches ended.
+/// Numbers of searches by how they ended.
 #[derive(Default, Debug)]
 struct Tally {
     answered: u64,
@@ -32,9 +33,9 @@ struct Tally {
     cancelled: u64,
 }
 
-/// A device that is late, loses and mixes up what it is asked for, each as often as chance will have it.
+/// Returns the options of a device with random rates of each fault.
 fn device(random: &mut StdRng, seed: u64) -> SimOptions {
-    // Half of the devices have no fault of a kind, so that each is met alone as well.
+    // Each fault has rate 0 on half of the devices, so that each occurs without the others as well.
     let mut often = |most: f64| if random.random() { most * random.random::<f64>() } else { 0.0 };
     let rates = FaultRates {
         error: often(0.01),
@@ -56,7 +57,7 @@ fn device(random: &mut StdRng, seed: u64) -> SimOptions {
     SimOptions { seed, latency, depth, rates, ..SimOptions::default() }
 }
 
-/// Everything that an answer must be, whatever its effort: so many different vectors, in order, at their distances.
+/// Checks what holds at any effort: k different vectors, sorted, at their true distances.
 fn assert_genuine(found: &SearchResult, data: &VectorFile, queries: &VectorFile, what: &str) {
     for (q, (ids, distances)) in found.ids.chunks(found.k).zip(found.distances.chunks(found.k)).enumerate() {
         assert!(distances.is_sorted(), "{what}: query {q}: {distances:?}");
@@ -72,7 +73,7 @@ fn assert_genuine(found: &SearchResult, data: &VectorFile, queries: &VectorFile,
     }
 }
 
-/// One device under one index, searched a few times.
+/// Searches an index on one device several times.
 fn round(kind: Kind, sound: &Index, shared: &Shared, seed: u64, tally: &mut Tally) {
     let mut random = StdRng::seed_from_u64(seed);
     let sim = SimTier::over(sound.tier().clone(), device(&mut random, seed));
@@ -93,7 +94,7 @@ fn round(kind: Kind, sound: &Index, shared: &Shared, seed: u64, tally: &mut Tall
         match index.search(&shared.queries, &options, Control { cancel: Some(&cancel), deadline: None }) {
             Ok(found) => {
                 assert_genuine(&found, &shared.data, &shared.queries, &what);
-                if mode == SearchMode::Batched || kind.is_one_in_any_order() {
+                if mode == SearchMode::Batched || kind.ignores_read_order() {
                     let expected = sound.search(&shared.queries, &options, Control::default()).unwrap();
                     assert_eq!((found.ids, found.distances), (expected.ids, expected.distances), "{what}");
                 }
@@ -110,7 +111,7 @@ fn round(kind: Kind, sound: &Index, shared: &Shared, seed: u64, tally: &mut Tall
 }
 
 #[test]
-fn random_searches_on_failing_devices() {
+fn random_searches_on_failing_devices_answer_correctly_or_fail() {
     let seconds = std::env::var("BATHYAL_SOAK_SECONDS").ok().map(|s| s.parse::<u64>().unwrap());
     let rounds = if seconds.is_some() { u64::MAX } else { rounds_of_a_kind() * KINDS.len() as u64 };
     let (start, shared, mut tally) = (Instant::now(), Shared::get(), Tally::default());

@@ -1,4 +1,4 @@
-//! Searches that are told to stop, or are late.
+//! Searches that are cancelled, or that reach their deadline.
 
 use crate::clustered::vectors;
 use crate::families::kinds::{KINDS, Shared};
@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 #[test]
-fn searches_stop_when_told_or_late() {
+fn searches_stop_when_they_are_cancelled_or_late() {
     let (shared, many) = (Shared::get(), vectors(Element::U8, 5_000, 32, 3));
     for (number, kind) in KINDS.into_iter().enumerate() {
         for place in &PLACES {

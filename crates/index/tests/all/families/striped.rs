@@ -1,9 +1,9 @@
-//! Every kind striped over disks: the same files, and the same answers at the same cost on every tier.
+//! Every kind of index striped over disks: the same files, and the same answers and counters on every tier.
 
+use crate::cases::case_runs;
 use crate::families::kinds::{KINDS, Kind, Shared};
 use crate::families::places::{PLACES, Place, VARIANTS, open};
-use crate::whole::taken;
-use bathyal_index::format::manifest::Manifest;
+use bathyal_index::format::manifest::{FileEntry, Manifest};
 use bathyal_index::{
     BuildOptions, Index, IndexError, OpenOptions, SearchMode, StripeConversionOptions, StripeOptions,
     convert_stripes, verify,
@@ -12,13 +12,13 @@ use bathyal_kernels::Metric;
 use bathyal_vectors::progress::Silent;
 use std::path::{Path, PathBuf};
 
-/// Name, length and checksum of every file.
-fn files(path: &Path) -> Vec<(String, u64, u32)> {
-    let manifest = Manifest::read(path).unwrap();
-    manifest.files.into_iter().map(|file| (file.name, file.bytes, file.crc32c)).collect()
+/// Returns the files of an index without their stripes.
+fn files(path: &Path) -> Vec<FileEntry> {
+    let files = Manifest::read(path).unwrap().files;
+    files.into_iter().map(|file| FileEntry { stripe: None, ..file }).collect()
 }
 
-/// Two indexes that differ in nothing but where they lie.
+/// The same index in one file and striped.
 struct Pair<'a> {
     kind: Kind,
     shared: &'a Shared,
@@ -27,11 +27,12 @@ struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    fn same_on(&self, place: &Place) {
-        self.same(place.open(&self.whole), place.open(&self.striped), place.name);
+    fn check_on(&self, place: &Place) {
+        self.check(place.open(&self.whole), place.open(&self.striped), place.name);
     }
 
-    fn same(&self, whole: Index, striped: Index, what: &str) {
+    /// Checks that both indexes give the same answers and counters.
+    fn check(&self, whole: Index, striped: Index, what: &str) {
         let what = format!("{} on {what}", self.kind.name);
         let [found, expected] = [&striped, &whole]
             .map(|index| self.kind.search(index, &self.shared.queries, SearchMode::Batched).unwrap());
@@ -41,7 +42,7 @@ impl Pair<'_> {
         assert_eq!(whole.stats().parts, [], "{what}");
         if !stats.parts.is_empty() {
             let reads: u64 = stats.parts.iter().map(|part| part.reads).sum();
-            let least = if self.kind.keeps() { 1 } else { found.totals.reads };
+            let least = if self.kind.caches() { 1 } else { found.totals.reads };
             assert!(stats.parts.len() == 3 && reads >= least, "{what}: {stats:?}");
             let text = stats.to_prometheus();
             assert!(text.contains(&format!("part=\"{}\"", stats.parts[2].path)), "{text}");
@@ -50,7 +51,7 @@ impl Pair<'_> {
 }
 
 #[test]
-fn striped_indexes_answer_as_whole_ones() {
+fn striped_indexes_answer_like_indexes_in_one_file() {
     let shared = Shared::get();
     for (number, kind) in KINDS.into_iter().enumerate() {
         let dir = tempfile::tempdir().unwrap();
@@ -69,17 +70,17 @@ fn striped_indexes_answer_as_whole_ones() {
 
         let pair = Pair { kind, shared, whole, striped };
         let places = PLACES.iter().chain(&VARIANTS).filter(|place| !place.in_parts).enumerate();
-        places.filter(|(at, _)| taken(number + at, 5)).for_each(|(_, place)| pair.same_on(place));
+        places.filter(|(at, _)| case_runs(number + at, 5)).for_each(|(_, place)| pair.check_on(place));
         let index = PLACES[0].open(&pair.striped);
         kind.search(&index, &shared.queries, SearchMode::Pipelined).unwrap();
         assert!(index.stats().parts.iter().all(|part| part.reads > 0 && part.p99_us > 0), "{}", kind.name);
 
-        // As little memory as will do: some codes may stay on the disks.
+        // In the smallest budget some codes may stay on the disks.
         let little = OpenOptions { memory_bytes: Some(1), ..OpenOptions::default() };
         let Err(IndexError::Memory { needed, .. }) = Index::open(&pair.whole, &little).map(|_| ()) else {
             panic!("a byte was enough")
         };
         let little = OpenOptions { memory_bytes: Some(needed + (1 << 20)), ..OpenOptions::default() };
-        pair.same(open(&pair.whole, little.clone()), open(&pair.striped, little), "little memory");
+        pair.check(open(&pair.whole, little.clone()), open(&pair.striped, little), "little memory");
     }
 }

@@ -1,24 +1,25 @@
-//! Counters that change only on purpose, for every instruction set that this processor has.
+//! Counters that change only on purpose, for every instruction set of this processor.
 //!
-//! Codes and centroids are trained in floating point, whose rounding differs between instruction sets, and the best one
-//! is chosen once a process: so a test runs itself again, once for each, and compares with what the file has of it.
+//! Codes and centroids are trained in floating point, and rounding differs between instruction sets. A
+//! process chooses the best instruction set once. A test therefore starts a process for each of them, which
+//! compares its counters with the golden file.
 
 use bathyal_kernels::Isa;
 use serde_json::{Map, Value};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// Says to a process that it runs for one instruction set.
+/// Environment variable of a process that runs for one instruction set.
 const ONE: &str = "BATHYAL_GOLDEN_ONE";
-/// Names the best instruction set that may be used.
+/// Environment variable that limits the instruction set.
 const LIMIT: &str = "BATHYAL_ISA";
-/// Writes the counters instead of comparing them.
+/// Environment variable that makes tests write the counters instead of comparing them.
 const REWRITE: &str = "BATHYAL_REWRITE_GOLDEN";
-/// What a process prints that has nothing to compare with.
+/// Output of a process whose instruction set is not in the golden file.
 const NONE_YET: &str = "no golden counters yet";
 
-/// True in the process that the whole test was called in, which has then run the test `name` of `module` (its `module_path!()`) for
-/// every instruction set; false in those, which go on with it.
+/// Runs the test `name` of `module` (its `module_path!()`) in a process for every instruction set, and
+/// returns true. Returns false in those processes, which then continue with the test.
 pub fn ran_on_every_isa(module: &str, name: &str) -> bool {
     let module = module.split_once("::").map_or("", |(_, module)| module);
     let name = &format!("{module}::{name}");
@@ -33,16 +34,16 @@ pub fn ran_on_every_isa(module: &str, name: &str) -> bool {
     };
     let (mut compared, mut skipped) = (0, Vec::new());
     skipped.extend(absent.iter().map(|isa| format!("{isa} (this processor has none)")));
-    // Those that write into one file take turns.
-    let at_once = if std::env::var_os(REWRITE).is_some() { 1 } else { available.len() };
-    for group in available.chunks(at_once) {
+    // Processes that write to the same file run one after the other.
+    let processes = if std::env::var_os(REWRITE).is_some() { 1 } else { available.len() };
+    for group in available.chunks(processes) {
         let running: Vec<(Isa, Child)> = group.iter().map(start).collect();
         for (isa, running) in running {
             let ran = running.wait_with_output().unwrap();
-            let told = String::from_utf8_lossy(&ran.stdout);
-            let complained = String::from_utf8_lossy(&ran.stderr);
-            assert!(ran.status.success() && told.contains("1 passed"), "{isa}: {told}\n{complained}");
-            if told.contains(NONE_YET) {
+            let output = String::from_utf8_lossy(&ran.stdout);
+            let errors = String::from_utf8_lossy(&ran.stderr);
+            assert!(ran.status.success() && output.contains("1 passed"), "{isa}: {output}\n{errors}");
+            if output.contains(NONE_YET) {
                 skipped.push(format!("{isa} ({NONE_YET}; {REWRITE}=1 writes them)"));
             } else {
                 compared += 1;
@@ -57,7 +58,7 @@ pub fn ran_on_every_isa(module: &str, name: &str) -> bool {
     true
 }
 
-/// Compares `found` with what the file `name` has of the instruction set of this process.
+/// Compares `found` with the counters of this instruction set in the golden file `name`.
 pub fn compare(name: &str, found: Value) {
     let isa = Isa::best();
     let key = format!("{isa:?}");

@@ -1,11 +1,11 @@
-//! Six devices as one under the searches of every family: an even load.
+//! The load of the devices of a stripe under searches of every family.
 //!
-//! `cargo test -p bathyal-index --test stripes even -- --nocapture` prints a table like that of `docs/stripes.md`, which
-//! `examples/stripe_spread.rs` makes of any index.
+//! `cargo test -p bathyal-index --test all the_load_is_even -- --nocapture` prints a table like that of
+//! `docs/stripes.md`, which `examples/stripe_spread.rs` prints for any index.
 
+use crate::cases::quick_build;
 use crate::clustered::vectors;
 use crate::stripes::spread::measure;
-use crate::whole::quickly;
 use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::{
     ClusterOptions, Effort, GraphLayoutChoice, GraphOptions, PostingLayout, SearchOptions, SpannOptions,
@@ -15,7 +15,8 @@ use bathyal_kernels::Element;
 use bathyal_vectors::progress::Silent;
 
 const DEVICES: usize = 6;
-/// Small, as the indexes are: a file of a gigabyte has as many units of 256 KB.
+/// Bytes of a unit. The files of these small indexes have as many units as a file of a gigabyte has units of
+/// 256 KB.
 const UNIT: u32 = 4096;
 
 #[test]
@@ -25,18 +26,18 @@ fn the_load_is_even_under_the_searches_of_every_family() {
     let graph = |layout| GraphOptions { layout, max_degree: 20, search_list: 40, ..GraphOptions::default() };
     let lists = SpannOptions { layout: PostingLayout::Coupled, ..SpannOptions::default() };
     let kinds = [
-        ("padded", quickly(graph(GraphLayoutChoice::Padded))),
-        ("page_local", quickly(graph(GraphLayoutChoice::PageLocal))),
-        ("cluster", quickly(ClusterOptions::default())),
-        ("lists", quickly(lists)),
-        ("flat", quickly(FlatOptions::default())),
+        ("padded", quick_build(graph(GraphLayoutChoice::Padded))),
+        ("page_local", quick_build(graph(GraphLayoutChoice::PageLocal))),
+        ("cluster", quick_build(ClusterOptions::default())),
+        ("lists", quick_build(lists)),
+        ("flat", quick_build(FlatOptions::default())),
     ];
     println!("{:<10} {:>9} {:>9} {:>9} {:>16}", "index", "reads", "most/mean", "crossing", "p99 us");
     for (name, options) in kinds {
         let path = dir.path().join(name);
         build(&data, &path, &options, &Silent).unwrap();
         let (queries, effort) = match name {
-            // Every query reads everything.
+            // Every query reads all vectors, so that few queries are enough.
             "flat" => (vectors(Element::U8, 50, 64, 2), Effort::Recall(1.0)),
             _ => (queries.clone(), Effort::SearchList(40)),
         };

@@ -1,7 +1,7 @@
-//! Folders that stand for disks, and an index over some of them.
+//! Folders in place of disks, and indexes that are striped over them.
 
+use crate::cases::quick_build;
 use crate::clustered::vectors;
-use crate::whole::quickly;
 use bathyal_index::{
     BuildOptions, ClusterOptions, Effort, Index, IndexError, OpenOptions, SearchOptions, StripeOptions,
     build, verify_in,
@@ -14,10 +14,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// Bytes of a unit: the files of these tests have some units a part.
+/// Bytes of a unit. A part of a file of these tests has several units.
 pub const UNIT: u32 = 4096;
 
-/// A folder with folders for disks in it.
+/// A folder that contains one folder for each disk.
 pub struct Disks {
     dir: TempDir,
 }
@@ -34,26 +34,26 @@ impl Disks {
         self.dir.path().join(name)
     }
 
-    /// The disks of these names.
+    /// Returns a stripe over the disks of these names.
     pub fn stripe(&self, names: &[&str]) -> StripeOptions {
         StripeOptions { stripe_bytes: UNIT, ..StripeOptions::over(names.iter().map(|name| self.path(name))) }
     }
 
-    /// Builds an index of the data of number `seed` as `name`, in place of what is there, over the disks; over none it is one
-    /// file.
+    /// Builds an index of data from `seed` under `name`, and replaces an index of that name. The index is
+    /// striped over the disks, or not striped if there are none.
     pub fn build(&self, name: &str, seed: u64, disks: &[&str]) -> PathBuf {
         let path = self.path(name);
         let options = BuildOptions {
             threads: 1,
             overwrite: true,
             stripe: (!disks.is_empty()).then(|| self.stripe(disks)),
-            ..quickly(ClusterOptions { group_vectors: 20, ..ClusterOptions::default() })
+            ..quick_build(ClusterOptions { group_vectors: 20, ..ClusterOptions::default() })
         };
         build(&vectors(Element::U8, 600, 32, seed), &path, &options, &Silent).unwrap();
         path
     }
 
-    /// The files on a disk, in order.
+    /// Returns the sorted files on a disk.
     pub fn files(&self, disk: &str) -> Vec<PathBuf> {
         let mut files: Vec<PathBuf> =
             self.path(disk).read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -61,7 +61,7 @@ impl Disks {
         files
     }
 
-    /// The part of the vectors on a disk.
+    /// Returns the part of `vectors.bin` on a disk.
     pub fn part(&self, disk: &str) -> PathBuf {
         let files = self.files(disk);
         let found: Vec<_> =
@@ -71,7 +71,7 @@ impl Disks {
     }
 }
 
-/// What the index at `path` answers, with its parts in `moved`.
+/// Returns the ids that a search of the index at `path` finds. `moved` are the folders of its parts, or none.
 pub fn answers(path: &Path, moved: &[PathBuf]) -> Result<Vec<u32>, IndexError> {
     let index = Index::open(path, &OpenOptions { stripe: moved.to_vec(), ..OpenOptions::default() })?;
     let queries = vectors(Element::U8, 10, 32, 9);
@@ -79,7 +79,7 @@ pub fn answers(path: &Path, moved: &[PathBuf]) -> Result<Vec<u32>, IndexError> {
     Ok(index.search(&queries, &options, Control::default())?.ids)
 }
 
-/// The faults that a verification finds.
+/// Returns the faults that `verify` finds.
 pub fn faults(path: &Path) -> Vec<String> {
     verify_in(find(path, &[], &StoreOptions::default()).unwrap().as_ref(), &Silent).unwrap().faults
 }

@@ -1,4 +1,4 @@
-//! What becomes of parts: built, converted, moved, replaced, copied, deleted.
+//! Parts of striped indexes that are built, converted, moved, replaced, copied and deleted.
 
 use crate::clustered::vectors;
 use crate::stripes::disks::{Disks, UNIT, answers, faults};
@@ -15,17 +15,17 @@ use bathyal_vectors::progress::Silent;
 use std::fs;
 use std::path::Path;
 
-/// What is in folders, in order.
+/// Returns the number of files on each disk.
 fn counts(disks: &Disks) -> [usize; 4] {
     ["a", "b", "c", "d"].map(|disk| disks.files(disk).len())
 }
 
 #[test]
-fn parts_go_with_the_index_that_they_are_of() {
+fn parts_are_removed_with_their_index() {
     let disks = Disks::new();
     let index = disks.build("index", 1, &["a", "b"]);
     let one = answers(&index, &[]).unwrap();
-    // Vectors and codes.
+    // Each disk has a part of the vectors and one of the codes.
     assert_eq!(counts(&disks), [2, 2, 0, 0]);
     disks.build("other", 2, &["a", "b"]);
     assert_eq!(counts(&disks), [4, 4, 0, 0], "side by side");
@@ -44,7 +44,7 @@ fn parts_go_with_the_index_that_they_are_of() {
 }
 
 #[test]
-fn the_manifest_says_what_the_parts_are() {
+fn the_manifest_describes_the_parts() {
     let disks = Disks::new();
     let (whole, striped) = (disks.build("whole", 1, &[]), disks.build("striped", 1, &["a", "b", "c"]));
     let (plain, manifest) = (Manifest::read(&whole).unwrap(), Manifest::read(&striped).unwrap());
@@ -64,13 +64,13 @@ fn the_manifest_says_what_the_parts_are() {
     assert_eq!(report.parts.len(), 6, "{paths:?}");
     assert_eq!(paths[1], disks.part("b").to_str().unwrap());
     assert!(!report.index_bytes.eq(&0) && inspect(&whole, &Silent).unwrap().parts.is_empty());
-    // What the first program to know stripes would be asked of one that does not.
-    let later = fs::read_to_string(striped.join(MANIFEST_NAME)).unwrap();
-    assert!(later.contains("\"format_version\": 4"));
+    // A program that does not support stripes refuses this version.
+    let text = fs::read_to_string(striped.join(MANIFEST_NAME)).unwrap();
+    assert!(text.contains("\"format_version\": 4"));
 }
 
 #[test]
-fn parts_are_found_where_they_were_moved() {
+fn moved_parts_are_found_in_the_given_folders() {
     let disks = Disks::new();
     let index = disks.build("index", 1, &["a", "b"]);
     let sound = answers(&index, &[]).unwrap();
@@ -78,7 +78,7 @@ fn parts_are_found_where_they_were_moved() {
         fs::rename(&path, disks.path("c").join(path.file_name().unwrap())).unwrap();
     }
     assert!(answers(&index, &[]).is_err());
-    // One disk is named, or all; parts may have got other names, too.
+    // The folders of all moved parts are given. The files may have other names.
     assert_eq!(answers(&index, &[disks.path("c")]).unwrap(), sound);
     for (number, path) in disks.files("b").into_iter().enumerate() {
         fs::rename(&path, disks.path("d").join(format!("renamed {number}"))).unwrap();
@@ -95,14 +95,14 @@ fn parts_are_found_where_they_were_moved() {
     let whole = disks.build("whole", 1, &[]);
     let error = answers(&whole, &moved).unwrap_err().to_string();
     assert!(error.contains("is not striped"), "{error}");
-    // From where they are now to where they are to stay.
+    // A conversion reads the moved parts and makes an index that is not striped.
     let options = StripeConversionOptions { stripe: None, from: moved.to_vec(), overwrite: true };
     convert_stripes(&index, &index, &options, &Silent).unwrap();
     assert_eq!(answers(&index, &[]).unwrap(), sound);
 }
 
 #[test]
-fn conversions_lead_anywhere_and_back() {
+fn conversions_between_stripes_keep_the_index() {
     let disks = Disks::new();
     let whole = disks.build("whole", 1, &[]);
     let (sound, path) = (answers(&whole, &[]).unwrap(), disks.path("copy"));
@@ -131,7 +131,7 @@ fn conversions_lead_anywhere_and_back() {
     let options = StripeConversionOptions { overwrite: true, ..Default::default() };
     let error = convert_stripes(&whole, &path, &options, &Silent).unwrap_err();
     assert!(matches!(error, IndexError::Damaged { .. }), "{error}");
-    assert_eq!(answers(&path, &[]).unwrap(), sound, "what was there stays");
+    assert_eq!(answers(&path, &[]).unwrap(), sound, "the old index stays");
 }
 
 #[test]
@@ -147,15 +147,15 @@ fn a_copy_of_the_folder_does_not_own_the_parts() {
     }
     assert_eq!(answers(&copy, &[]).unwrap(), sound, "it can be read");
     disks.build("copy", 2, &[]);
-    assert_eq!(answers(&index, &[]).unwrap(), sound, "and replaced, and takes nothing along");
-    // Another name is the same folder.
+    assert_eq!(answers(&index, &[]).unwrap(), sound, "a replaced copy does not remove the parts");
+    // A renamed index owns its parts.
     fs::rename(&index, disks.path("renamed")).unwrap();
     disks.build("renamed", 2, &[]);
     assert_eq!(counts(&disks), [0; 4]);
 }
 
 #[test]
-fn folders_that_nothing_can_be_striped_over_are_refused_before_any_work() {
+fn folders_that_cannot_hold_a_stripe_are_refused_before_any_work() {
     let disks = Disks::new();
     let data = vectors(Element::U8, 300, 32, 1);
     let (file, index) = (disks.path("file"), disks.path("index"));
@@ -183,5 +183,5 @@ fn folders_that_nothing_can_be_striped_over_are_refused_before_any_work() {
     assert!(refused(within, &index).contains("which is removed when it is replaced"));
     assert_eq!(counts(&disks), [0; 4]);
     let options = OpenOptions { tier: TierChoice::Dram, ..OpenOptions::default() };
-    assert!(bathyal_index::Index::open(&index, &options).is_ok(), "what was there is there");
+    assert!(bathyal_index::Index::open(&index, &options).is_ok(), "the old index is there");
 }

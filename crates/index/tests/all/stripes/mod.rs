@@ -1,5 +1,5 @@
-//! Indexes striped over several disks: what is missing, swapped, cut, foreign or stale is named; what is moved is found; what
-//! is replaced goes; and the load is even.
+//! Indexes that are striped over several disks. Parts that are missing, exchanged, truncated or of another
+//! index are named. Moved parts are found, parts of a replaced index are removed, and the load is even.
 
 mod balance;
 mod disks;

@@ -1,5 +1,5 @@
-//! An index on several simulated devices as one: what each of them has to do under real searches. All but the order in
-//! which threads of a search meet follows from seeds, and there is one thread.
+//! The load of several simulated devices of a stripe under real searches. It follows from seeds, because
+//! searches have one thread.
 
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::open::WrapTier;
@@ -11,7 +11,7 @@ use bathyal_vectors::VectorFile;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What the devices have done.
+/// Counters of the devices of a stripe.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spread {
     /// Reads of each device.
@@ -25,21 +25,21 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// The most reads of a device beside the mean.
+    /// Returns the largest number of reads of a device, divided by the mean.
     pub fn imbalance(&self) -> f64 {
         let (most, all) = (self.reads.iter().max().copied().unwrap_or(0), self.reads.iter().sum::<u64>());
         most as f64 * self.reads.len() as f64 / all.max(1) as f64
     }
 
-    /// The least and the most p99 of a device, in microseconds.
+    /// Returns the smallest and the largest p99 of the devices, in microseconds.
     pub fn p99_range_us(&self) -> (u64, u64) {
         let p99 = self.p99_us.iter().copied();
         (p99.clone().min().unwrap_or(0), p99.max().unwrap_or(0))
     }
 }
 
-/// Searches the index at `path`, which is not striped, for `queries` as if it were, in units of `stripe_bytes` over `devices`
-/// disks of 75 us a read and 100,000 reads a second each.
+/// Searches the index at `path`, which is not striped, as if it were striped in units of `stripe_bytes` over
+/// `devices` disks. A read of a disk takes 75 us, and a disk has 100,000 reads per second.
 pub fn measure(
     path: &Path,
     queries: &VectorFile,

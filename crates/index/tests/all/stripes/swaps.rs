@@ -1,4 +1,4 @@
-//! Parts that are not what they should be.
+//! Parts that are missing, exchanged, damaged, or of another index.
 
 use crate::clustered::vectors;
 use crate::stripes::disks::{Disks, answers, faults};
@@ -12,9 +12,9 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Opening the index is refused with a message that names `path` and says all of `words`.
+/// Checks that the index cannot be opened, with a message that names `path` and contains all of `words`.
 #[track_caller]
-fn refused(index: &Path, path: &Path, words: &[&str]) {
+fn check_refused(index: &Path, path: &Path, words: &[&str]) {
     let error = answers(index, &[]).expect_err("is refused");
     let kind = matches!(
         error,
@@ -27,34 +27,34 @@ fn refused(index: &Path, path: &Path, words: &[&str]) {
 }
 
 #[test]
-fn parts_that_are_missing_are_named_with_their_disk() {
+fn missing_parts_are_named_with_their_disk() {
     let disks = Disks::new();
     let index = disks.build("index", 1, &["a", "b", "c"]);
     let (sound, part) = (answers(&index, &[]).unwrap(), disks.part("b"));
     fs::rename(&part, disks.path("aside")).unwrap();
     let folder = disks.path("b");
-    refused(&index, &part, &["part 2 of 3 of vectors.bin", folder.to_str().unwrap(), "--stripe"]);
+    check_refused(&index, &part, &["part 2 of 3 of vectors.bin", folder.to_str().unwrap(), "--stripe"]);
     assert!(faults(&index)[0].contains("part 2 of 3"), "{:?}", faults(&index));
     fs::rename(disks.path("aside"), &part).unwrap();
     fs::rename(disks.path("b"), disks.path("unmounted")).unwrap();
-    refused(&index, &part, &["not mounted", folder.to_str().unwrap()]);
+    check_refused(&index, &part, &["not mounted", folder.to_str().unwrap()]);
     fs::rename(disks.path("unmounted"), disks.path("b")).unwrap();
     fs::remove_file(&part).unwrap();
     fs::create_dir(&part).unwrap();
-    refused(&index, &part, &["folder"]);
+    check_refused(&index, &part, &["folder"]);
     fs::remove_dir(&part).unwrap();
     assert_ne!(sound.len(), 0);
 }
 
 #[test]
-fn disks_that_were_exchanged_are_named() {
+fn exchanged_disks_are_named() {
     let disks = Disks::new();
     let index = disks.build("index", 1, &["a", "b"]);
     let (sound, part) = (answers(&index, &[]).unwrap(), disks.part("a"));
     fs::rename(disks.path("a"), disks.path("x")).unwrap();
     fs::rename(disks.path("b"), disks.path("a")).unwrap();
     fs::rename(disks.path("x"), disks.path("b")).unwrap();
-    refused(&index, &part, &["the disks were exchanged", disks.path("b").to_str().unwrap()]);
+    check_refused(&index, &part, &["the disks were exchanged", disks.path("b").to_str().unwrap()]);
     for order in [["a", "b"], ["b", "a"]] {
         let moved = order.map(|name| disks.path(name));
         assert_eq!(answers(&index, &moved).unwrap(), sound, "found in any order");
@@ -62,31 +62,31 @@ fn disks_that_were_exchanged_are_named() {
 }
 
 #[test]
-fn parts_of_each_others_names_are_told_apart() {
+fn exchanged_parts_are_named() {
     let disks = Disks::new();
     let index = disks.build("index", 1, &["a", "b"]);
     let (first, second) = (disks.part("a"), disks.part("b"));
     let (one, two) = (fs::read(&first).unwrap(), fs::read(&second).unwrap());
     fs::write(&first, &two).unwrap();
     fs::write(&second, &one).unwrap();
-    refused(&index, &first, &["is part 2 where part 1 belongs"]);
+    check_refused(&index, &first, &["is part 2 where part 1 belongs"]);
     assert!(faults(&index)[0].contains("is part 2 where part 1 belongs"));
 }
 
 #[test]
-fn parts_of_others_are_told_apart() {
+fn parts_of_other_indexes_are_named() {
     let disks = Disks::new();
     let index = disks.build("index", 1, &["a", "b"]);
     let part = disks.part("a");
     let own = fs::read(&part).unwrap();
-    // Of an index of other data, of the same build once more, and of the build before.
+    // Parts of an index of other data, of the same build once more, and of the build before.
     let other = disks.build("other", 2, &["c", "d"]);
     let of_other = fs::read(disks.part("c")).unwrap();
     disks.build("other", 1, &["c", "d"]);
     let of_again = fs::read(disks.part("c")).unwrap();
     for foreign in [&of_other, &of_again] {
         fs::write(&part, foreign).unwrap();
-        refused(&index, &part, &["another index or of another build"]);
+        check_refused(&index, &part, &["another index or of another build"]);
         assert!(faults(&index)[0].contains("another build"));
     }
     fs::write(&part, &own).unwrap();
@@ -94,18 +94,18 @@ fn parts_of_others_are_told_apart() {
     let newer = disks.part("a");
     assert_ne!(newer, part, "no two builds have parts of one name");
     fs::write(&newer, &own).unwrap();
-    refused(&index, &newer, &["another index or of another build"]);
+    check_refused(&index, &newer, &["another index or of another build"]);
 
-    // Of another object of the same index.
+    // A part of another object of the same index.
     let codes =
         disks.files("b").into_iter().find(|path| path.to_string_lossy().contains("codes.bin")).unwrap();
     fs::copy(codes, &newer).unwrap();
-    refused(&index, &newer, &["is a part of codes.bin, not of vectors.bin"]);
+    check_refused(&index, &newer, &["is a part of codes.bin, not of vectors.bin"]);
     drop(other);
 }
 
 #[test]
-fn a_disk_that_fails_under_a_search_is_named() {
+fn a_disk_that_fails_during_a_search_is_named() {
     let disks = Disks::new();
     let index = disks.build("index", 1, &["a", "b"]);
     let rates = FaultRates { error: 1.0, ..FaultRates::NONE };
@@ -152,9 +152,9 @@ fn parts_that_are_cut_changed_or_overwritten_are_named() {
         ([&own[..17], &[own[17] ^ 1], &own[18..]].concat(), &["its header is damaged"]),
     ] {
         fs::write(&part, bytes).unwrap();
-        refused(&index, &part, words);
+        check_refused(&index, &part, words);
     }
-    // What is behind the header is found by the pages' checksums, and by a verification as this part's.
+    // Damage behind the header is found by the checksums of pages. `verify` names the part.
     let mut changed = own.clone();
     changed[4096 + 50] ^= 1;
     fs::write(&part, &changed).unwrap();

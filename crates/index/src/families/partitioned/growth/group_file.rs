@@ -89,7 +89,8 @@ impl<'a> GroupFileWriter<'a> {
         let units = layout.units_of(lengths);
         if units > MOST_GROUP_UNITS || u64::from(first_unit) + units >= MOST_UNITS {
             return Err(IndexError::Parameter(
-                "the partitions exceed the limits of an index with inserts; raise partition_vectors, or omit growth"
+                "the partitions exceed the limits of an index with inserts; raise partition_vectors, or omit \
+                 growth"
                     .into(),
             ));
         }

@@ -64,8 +64,9 @@ pub(in super::super) async fn take<M: Memory>(
         };
         if let Some(group) = group_in_units(memory, layout, first..first + wanted).await? {
             return Err(IndexError::Internal(format!(
-                "the table of free units is damaged: group {group} occupies a unit from {first} to {}; nothing was written there, \
-                 and searches go on, but the index has to be built anew before more is inserted",
+                "the table of free units is damaged: group {group} occupies a unit from {first} to {}; \
+                 nothing was written there, and searches go on, but the index has to be built anew before \
+                 more is inserted",
                 first + wanted - 1
             )));
         }

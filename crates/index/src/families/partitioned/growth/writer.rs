@@ -156,8 +156,8 @@ impl<M: Memory> Writer<'_, M> {
             );
             let Some((writer, owner)) = free else {
                 return Err(IndexError::Parameter(format!(
-                    "{WRITERS} other writers have the index open, the most that are possible; try again when one of them has \
-                     closed it"
+                    "{WRITERS} other writers have the index open, the most that are possible; try again when \
+                     one of them has closed it"
                 )));
             };
             let claim = OperationKind::Swap { expected: owner, new: memory.holder() };

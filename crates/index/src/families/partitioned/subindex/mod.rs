@@ -158,7 +158,8 @@ impl<'a> SubIndex<'a> {
         let (layers, wide) = (usize::from(layers), link_bytes == 4);
         if count == 0 || !(1..=MOST_LAYERS).contains(&layers) || !(wide || link_bytes == 2) {
             return Err(format!(
-                "its head records {count} vectors in {layers} layers with links of {link_bytes} bytes, which is invalid"
+                "its head records {count} vectors in {layers} layers with links of {link_bytes} bytes, which \
+                 is invalid"
             ));
         }
         let mut index = SubIndex { bytes, layers, wide, ids: &[], rows: &[] };
@@ -277,8 +278,8 @@ impl<'a> SubIndex<'a> {
         let isolated = self.isolated_copies();
         Ok((isolated > 0).then(|| {
             let why = format!(
-                "{isolated} repeated vectors have links to their copies only, as earlier versions built them: searches may \
-                 miss nearer vectors; build the index anew"
+                "{isolated} repeated vectors have links to their copies only, as earlier versions built \
+                 them: searches may miss nearer vectors; build the index anew"
             );
             (isolated, why)
         }))

@@ -118,8 +118,8 @@ pub(in super::super) const DOCS: &[OptionDoc] = &[
     OptionDoc {
         name: "pivots",
         value: "PIVOTS",
-        help: "the choice of the vectors that represent partitions: sampled (uniformly) or balanced (large partitions are divided) \
-               [default: balanced]",
+        help: "the choice of the vectors that represent partitions: sampled (uniformly) or balanced (large \
+               partitions are divided) [default: balanced]",
     },
     OptionDoc {
         name: "replicas",
@@ -129,7 +129,8 @@ pub(in super::super) const DOCS: &[OptionDoc] = &[
     OptionDoc {
         name: "links",
         value: "LINKS",
-        help: "links of a vector in the upper layers of an HNSW, half of those in the bottom layer (M), 4 to 128 [default: 16]",
+        help: "links of a vector in the upper layers of an HNSW, half of those in the bottom layer (M), 4 to \
+               128 [default: 16]",
     },
     OptionDoc {
         name: "construction_list",
@@ -139,14 +140,15 @@ pub(in super::super) const DOCS: &[OptionDoc] = &[
     OptionDoc {
         name: "growth",
         value: "TIMES",
-        help: "room for later inserts in the memory of a node, as a multiple of the vectors of the build, 0 to 100; the index \
-               then takes (1 + TIMES) times its size, and a quarter more [default: 0, no inserts]",
+        help: "room for later inserts in the memory of a node, as a multiple of the vectors of the build, 0 \
+               to 100; the index then takes (1 + TIMES) times its size, and a quarter more [default: 0, no \
+               inserts]",
     },
     OptionDoc {
         name: "overflow_vectors",
         value: "VECTORS",
-        help: "most vectors inserted into two neighbouring partitions before their graphs are built anew; they are read with \
-               either partition; requires growth [default: an eighth of the two]",
+        help: "most vectors inserted into two neighbouring partitions before their graphs are built anew; \
+               they are read with either partition; requires growth [default: an eighth of the two]",
     },
 ];
 

@@ -1,6 +1,6 @@
 //! The readers of posting lists.
 
-use super::{calibration, content, file, manifest_of, number, sealed};
+use super::{calibration, content, file, joined_lines, manifest_of, number, sealed};
 use bathyal_index::families::spann::{
     ListCodesEntry, ListPoint, SpannEntry, check_journal, check_links, check_list_codec,
 };
@@ -18,7 +18,7 @@ use bathyal_kernels::quantize::{CodeKind, Codec};
 const LAYOUTS: [PostingLayout; 3] =
     [PostingLayout::Coupled, PostingLayout::Decoupled, PostingLayout::Grouped];
 
-/// A byte that chooses a layout, two for the bytes of a row, four for the vectors, and a table.
+/// Reads a layout (1 byte), the bytes of a row (2 bytes), the number of vectors (4 bytes), and a table.
 pub fn table(bytes: &[u8]) {
     let Some((head, table)) = bytes.split_first_chunk::<7>() else { return };
     let layout = LAYOUTS[usize::from(head[0]) % 3];
@@ -53,7 +53,8 @@ pub fn table(bytes: &[u8]) {
     assert!(layout != PostingLayout::Grouped || place == vectors);
 }
 
-/// Two bytes each for those of a row and of a code, four for the vectors, and a table of lists of codes.
+/// Reads the bytes of a row and of a code (2 bytes each), the number of vectors (4 bytes), and a table of
+/// lists of codes.
 pub fn coded_table(bytes: &[u8]) {
     let Some((head, table)) = bytes.split_first_chunk::<8>() else { return };
     let (row_bytes, code_bytes) = (number(&head[..2]) as usize, number(&head[2..4]) as usize);
@@ -88,7 +89,7 @@ pub fn coded_tables() -> Vec<Vec<u8>> {
     tables.to_vec()
 }
 
-/// The codec of lists of vectors of 4 dimensions, with codes of 8 or 9 bytes.
+/// Reads the codec of lists of vectors of 4 dimensions, with codes of 8 or 9 bytes.
 pub fn list_codec(bytes: &[u8]) {
     for metric in [Metric::L2, Metric::InnerProduct, Metric::Cosine] {
         let accepted = [8, 9].map(|size| check_list_codec(bytes, 4, metric, size).is_ok());
@@ -126,7 +127,7 @@ pub fn tables() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// A byte for how many members there are, one for what places are below, and a section.
+/// Reads the number of members (1 byte), the logarithm of the limit of places (1 byte), and a section.
 pub fn members(bytes: &[u8]) {
     let Some(([count, limit], section)) = bytes.split_first_chunk::<2>() else { return };
     let (count, limit) = (u32::from(*count), 1 << (limit % 32));
@@ -136,7 +137,7 @@ pub fn members(bytes: &[u8]) {
     }
     assert!(found.len() == count as usize && found.is_sorted_by(|a, b| a < b));
     assert!(found.iter().all(|place| *place < limit));
-    // The best number of low bits makes no longer a section.
+    // The encoder chooses the best number of low bits, so that its section is not longer.
     let mut written = Vec::new();
     assert!(encode_members(&found, &mut written) <= section.len());
     let mut again = Vec::new();
@@ -155,7 +156,8 @@ pub fn member_sections() -> Vec<Vec<u8>> {
         .to_vec()
 }
 
-/// A byte for how many addresses there are, one for the number of lists, a byte for the rows of each, and a section.
+/// Reads the numbers of addresses and of lists (1 byte each), the number of rows of each list (1 byte each),
+/// and a section.
 pub fn runs(bytes: &[u8]) {
     let Some(([count, lists], rest)) = bytes.split_first_chunk::<2>() else { return };
     let Some((rows, section)) = rest.split_at_checked(usize::from(*lists)) else { return };
@@ -166,7 +168,7 @@ pub fn runs(bytes: &[u8]) {
     }
     assert!(places.len() == usize::from(*count) && places.is_sorted_by(|a, b| a < b));
     assert!(places.iter().all(|place| *place < firsts[rows.len()]));
-    // The best number of low bits makes no longer a section.
+    // The encoder chooses the best number of low bits, so that its section is not longer.
     let mut written = Vec::new();
     assert!(encode_section(&places, &firsts, &mut written) <= section.len());
     let mut again = Vec::new();
@@ -194,14 +196,14 @@ pub fn run_sections() -> Vec<Vec<u8>> {
         .to_vec()
 }
 
-/// Two bytes for the number of vectors, and a file of their ids.
+/// Reads the number of vectors (2 bytes), and a file of their ids.
 pub fn packed_ids(bytes: &[u8]) {
     let Some((vectors, file)) = bytes.split_first_chunk::<2>() else { return };
     let vectors = number(vectors);
     let Ok(ids) = PackedIds::from_bytes(file.to_vec(), vectors) else { return };
     let all: Vec<u32> = (0..vectors as u32).map(|place| ids.get(place)).collect();
     assert!(all.iter().all(|id| u64::from(*id) < vectors));
-    assert_eq!(PackedIds::encode(all.into_iter()), file, "what was accepted is written as it was read");
+    assert_eq!(PackedIds::encode(all.into_iter()), file, "ids that were read are written as before");
 }
 
 pub fn packed_id_files() -> Vec<Vec<u8>> {
@@ -213,7 +215,7 @@ pub fn packed_id_files() -> Vec<Vec<u8>> {
         .to_vec()
 }
 
-/// Four bytes for the number of lists, and the links of their centroids.
+/// Reads the number of lists (4 bytes), and the links of their centroids.
 pub fn centroid_links(bytes: &[u8]) {
     let Some((lists, links)) = bytes.split_first_chunk::<4>() else { return };
     let lists = number(lists);
@@ -243,7 +245,7 @@ pub fn centroid_link_files() -> Vec<Vec<u8>> {
         .to_vec()
 }
 
-/// A byte for the number of checksums, these, and the file that they are said to be of.
+/// Reads the number of checksums (1 byte), the checksums, and the file that they describe.
 pub fn checked_blocks(bytes: &[u8]) {
     let Some((count, rest)) = bytes.split_first() else { return };
     let Some((sums, file)) = rest.split_at_checked(4 * usize::from(*count)) else { return };
@@ -271,7 +273,7 @@ pub fn checked_files() -> Vec<Vec<u8>> {
         .to_vec()
 }
 
-/// Manifests of indexes of posting lists, of each layout.
+/// Returns the contents of manifests of posting lists, one of each layout and one of lists of codes.
 pub fn manifests() -> Vec<Vec<u8>> {
     let codec = file("list_codec.bin", 900);
     let codes = ListCodesEntry { codec, kind: "axes".into(), code_bytes: 12 };
@@ -320,23 +322,40 @@ fn manifest(layout: PostingLayout, codes: Option<ListCodesEntry>) -> Manifest {
     manifest
 }
 
-/// Journals of builds of 100 vectors of 16 bytes in leaves of 30, and how many of these were placed at a time: one of two
-/// parts, and all with their lists.
+/// Numbers of vectors that a build of 100 vectors of 16 bytes in leaves of 30 places at a time, and journals
+/// of such builds: one that has placed one of two parts, and one that has placed all vectors and made the
+/// lists.
 const JOURNALS: [(usize, &str); 2] = [
     (
         60,
-        r#"{"fingerprint":"a build","seconds":0.5,"longest":1065353216,"parts":[{"rows":60,"written":{"bytes":1200,"crc32c":1}},{"rows":40,"written":{"bytes":800,"crc32c":2}}],"placed":1,"vectors":{"bytes":968,"crc32c":7},"means":{"bytes":128,"crc32c":8},"order":{"bytes":240,"crc32c":9},"own":{"admitted":null}}"#,
+        r#"
+        {"fingerprint":"a build","seconds":0.5,"longest":1065353216,"parts":[{"rows":60,
+        "written":{"bytes":1200,"crc32c":1}},{"rows":40,"written":{"bytes":800,"crc32c":2}}],"placed":1,
+        "vectors":{"bytes":968,"crc32c":7},"means":{"bytes":128,"crc32c":8},
+        "order":{"bytes":240,"crc32c":9},"own":{"admitted":null}}
+        "#,
     ),
     (
         100,
-        r#"{"fingerprint":"a build","seconds":1.5,"longest":null,"parts":[{"rows":100,"written":{"bytes":0,"crc32c":0}}],"placed":1,"vectors":{"bytes":1608,"crc32c":7},"means":{"bytes":256,"crc32c":8},"order":{"bytes":400,"crc32c":9},"own":{"admitted":{"centroids":{"name":"centroids.bin","bytes":64,"crc32c":1},"links":{"name":"links.bin","bytes":20,"crc32c":2},"codes":{"file":{"name":"codes.bin","bytes":64,"crc32c":3},"codec":{"name":"codec.bin","bytes":90,"crc32c":4},"entry":{"kind":"axes","code_bytes":16}},"entry_point":3,"members":{"bytes":816,"crc32c":5},"slots":{"bytes":16,"crc32c":6},"frequencies":{"bytes":16,"crc32c":10}}}}"#,
+        r#"
+        {"fingerprint":"a build","seconds":1.5,"longest":null,
+        "parts":[{"rows":100,"written":{"bytes":0,"crc32c":0}}],"placed":1,
+        "vectors":{"bytes":1608,"crc32c":7},"means":{"bytes":256,"crc32c":8},
+        "order":{"bytes":400,"crc32c":9},
+        "own":{"admitted":{"centroids":{"name":"centroids.bin","bytes":64,"crc32c":1},
+        "links":{"name":"links.bin","bytes":20,"crc32c":2},"codes":{"file":{"name":"codes.bin",
+        "bytes":64,"crc32c":3},"codec":{"name":"codec.bin","bytes":90,"crc32c":4},
+        "entry":{"kind":"axes","code_bytes":16}},"entry_point":3,"members":{"bytes":816,"crc32c":5},
+        "slots":{"bytes":16,"crc32c":6},"frequencies":{"bytes":16,"crc32c":10}}}}
+        "#,
     ),
 ];
 
 pub fn journals() -> Vec<Vec<u8>> {
     let seed = |(rows, json): (usize, &str)| {
-        assert_eq!(check_journal(&sealed(json.as_bytes()), 100, 16, 30, rows), Ok(()));
-        json.as_bytes().to_vec()
+        let json = joined_lines(json);
+        assert_eq!(check_journal(&sealed(&json), 100, 16, 30, rows), Ok(()));
+        json
     };
     JOURNALS.map(seed).to_vec()
 }

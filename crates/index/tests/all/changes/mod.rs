@@ -1,17 +1,17 @@
-//! Indexes that change after their build: what was inserted is found and what was deleted is not, whatever happens meanwhile.
+//! Indexes that change after their build: inserted vectors are found and deleted ones are not, also after
+//! faults.
 
-use crate::whole::{is_whole, quickly, taken};
+mod faults;
+
+use crate::cases::{case_runs, quick_build};
 use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::format::manifest::MANIFEST_NAME;
 use bathyal_index::open::compact_in;
 use bathyal_index::{
     BuildOptions, ClusterOptions, CompactOptions, Effort, Index, IndexError, OpenOptions, RangeOptions,
-    SearchOptions, StoreAs, TierChoice, build, build_in, compact, inspect, search_many, verify, verify_in,
+    SearchOptions, StoreAs, TierChoice, build, build_in, compact, inspect, search_many, verify,
 };
 use bathyal_kernels::{Element, Metric};
-use bathyal_store::disk::Disk;
-use bathyal_store::faulty::{Fault, Faults, SimulatedDisk};
-use bathyal_store::local::LocalStore;
 use bathyal_store::memory::MemoryStore;
 use bathyal_store::{Store, StoreError};
 use bathyal_tier::Control;
@@ -20,12 +20,11 @@ use bathyal_vectors::progress::Silent;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 const DIM: usize = 6;
-/// More than there are of anything here.
+/// More candidates and blocks than any index of these tests has.
 const ALL: u32 = 2000;
 
 fn rows(element: Element, count: usize, random: &mut StdRng) -> Vec<Vec<u8>> {
@@ -62,7 +61,7 @@ fn exact_distance(metric: Metric, a: &[f32], b: &[f32]) -> f32 {
     distance as f32
 }
 
-/// What an index should hold.
+/// Vectors that an index should contain.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Model {
     vectors: BTreeMap<u32, Vec<u8>>,
@@ -90,7 +89,7 @@ fn options(k: usize) -> SearchOptions {
     }
 }
 
-/// Compares what an index answers, where it looks at everything, with the exact neighbours.
+/// Compares searches that read everything with exact search of the model.
 fn check(index: &Index, model: &Model, queries: &VectorFile, what: &str) {
     let (element, metric) = (index.element(), index.metric());
     assert_eq!((index.len(), index.next_id()), (model.vectors.len(), model.next), "{what}");
@@ -104,7 +103,7 @@ fn check(index: &Index, model: &Model, queries: &VectorFile, what: &str) {
             let mut exact: Vec<f32> = model.vectors.values().map(distance).collect();
             exact.sort_by(f32::total_cmp);
             let answers = query * found.k..(query + 1) * found.k;
-            // Within what a smaller form of the vectors loses.
+            // The rounding of the stored vectors.
             let tolerance = match (index.manifest().stored, element) {
                 (Some(_), _) => 0.03,
                 (None, Element::F16) => 1e-3,
@@ -123,13 +122,13 @@ fn check(index: &Index, model: &Model, queries: &VectorFile, what: &str) {
             let mut ids = found.ids[answers].to_vec();
             ids.sort_unstable();
             ids.dedup();
-            assert_eq!(ids.len(), found.k, "{what}: none is there twice");
+            assert_eq!(ids.len(), found.k, "{what}: an id is there twice");
         }
     }
 }
 
 #[test]
-fn what_is_inserted_is_found_and_what_is_deleted_is_not() {
+fn inserted_vectors_are_found_and_deleted_ones_are_not() {
     let dir = tempfile::tempdir().unwrap();
     let forms =
         [Element::F32, Element::F16, Element::Bf16, Element::U8, Element::I8].map(|element| (element, None));
@@ -138,7 +137,7 @@ fn what_is_inserted_is_found_and_what_is_deleted_is_not() {
     for (number, (element, store_as)) in forms.enumerate() {
         // Each form with a metric.
         let metrics = [Metric::L2, Metric::InnerProduct, Metric::Cosine].into_iter().enumerate();
-        for (_, metric) in metrics.filter(|(at, _)| taken(number + at, 3)) {
+        for (_, metric) in metrics.filter(|(at, _)| case_runs(number + at, 3)) {
             let what = format!("{element} {metric} {store_as:?}");
             let mut random = StdRng::seed_from_u64(number as u64);
             let queries = file(element, &rows(element, 4, &mut random));
@@ -147,7 +146,7 @@ fn what_is_inserted_is_found_and_what_is_deleted_is_not() {
             model.insert(&built);
             let path = dir.path().join(what.replace(' ', "_"));
             let own = LshOptions { tables: 3, block_bytes: 128, ..LshOptions::default() };
-            let building = BuildOptions { metric, store_as, threads: 1, ..quickly(own) };
+            let building = BuildOptions { metric, store_as, threads: 1, ..quick_build(own) };
             build(&file(element, &built), &path, &building, &Silent).unwrap();
             let open = |tier| Index::open(&path, &OpenOptions { tier, ..OpenOptions::default() }).unwrap();
             for round in 0..2 {
@@ -159,35 +158,29 @@ fn what_is_inserted_is_found_and_what_is_deleted_is_not() {
                     model.insert(&new);
                     check(&index, &model, &queries, &what);
                 }
-                // Of those that were built, of those that were inserted, and the nearest of all.
+                // Vectors of the build, inserted ones, and the nearest one.
                 let nearest = index.search(&queries, &options(1), Control::default()).unwrap().ids[0];
                 let gone: Vec<u32> = [nearest, 3, 4, 5, model.next - 1, model.next - 9].into();
-                let there = gone.iter().filter(|id| model.vectors.contains_key(id)).count();
-                assert_eq!(index.delete(&gone).unwrap(), there as u64, "{what}");
-                assert_eq!(index.delete(&gone).unwrap(), 0, "{what}: they are gone");
+                let present = gone.iter().filter(|id| model.vectors.contains_key(id)).count();
+                assert_eq!(index.delete(&gone).unwrap(), present as u64, "{what}");
+                assert_eq!(index.delete(&gone).unwrap(), 0, "{what}: they are deleted already");
                 model.delete(&gone);
                 check(&index, &model, &queries, &what);
                 let changed = index.changed();
-                assert_eq!((changed.inserted, changed.deleted), (48, there as u64), "{what}");
+                assert_eq!((changed.inserted, changed.deleted), (48, present as u64), "{what}");
                 drop(index);
                 for tier in [TierChoice::File, TierChoice::Dram] {
                     check(&open(tier), &model, &queries, &format!("{what}: opened again"));
                 }
-                let verified = verify(&path, &Silent).unwrap();
-                assert!(
-                    verified.sound && verified.vectors == model.vectors.len() as u64,
-                    "{what}: {}",
-                    verified.vectors
-                );
-                let told = inspect(&path, &Silent).unwrap();
+                let (verified, count) = (verify(&path, &Silent).unwrap(), model.vectors.len() as u64);
+                assert!(verified.sound && verified.vectors == count, "{what}: {}", verified.vectors);
+                let report = inspect(&path, &Silent).unwrap();
                 let manifest = std::fs::metadata(path.join(MANIFEST_NAME)).unwrap().len();
-                assert_eq!(told.index_bytes, told.manifest.index_bytes() + manifest + changed.log_bytes);
-                assert_eq!(told.changed.map(|told| (told.inserted, told.deleted)), Some((48, there as u64)));
+                assert_eq!(report.index_bytes, report.manifest.index_bytes() + manifest + changed.log_bytes);
+                let counts = report.changed.map(|changed| (changed.inserted, changed.deleted));
+                assert_eq!(counts, Some((48, present as u64)));
                 let done = compact(&path, &CompactOptions::default(), &Silent).unwrap();
-                assert_eq!(
-                    (done.changed.inserted, done.build.map(|built| built.vectors)),
-                    (48, Some(model.vectors.len() as u64))
-                );
+                assert_eq!((done.changed.inserted, done.build.map(|built| built.vectors)), (48, Some(count)));
                 assert_eq!(inspect(&path, &Silent).unwrap().changed, None, "{what}");
                 assert!(verify(&path, &Silent).unwrap().sound, "{what}");
                 for tier in [TierChoice::File, TierChoice::Dram] {
@@ -200,22 +193,32 @@ fn what_is_inserted_is_found_and_what_is_deleted_is_not() {
     }
 }
 
-/// A small index and its vectors.
-fn small(dir: &Path, seed: u64) -> (std::path::PathBuf, Model, StdRng) {
-    let mut random = StdRng::seed_from_u64(seed);
-    let (path, built) = (dir.join(seed.to_string()), rows(Element::F32, 100, &mut random));
-    let own = LshOptions { tables: 2, ..LshOptions::default() };
-    let building = BuildOptions { threads: 1, ..quickly(own) };
-    build(&file(Element::F32, &built), &path, &building, &Silent).unwrap();
-    let mut model = Model::default();
-    model.insert(&built);
-    (path, model, random)
+/// An index of 100 vectors of f32.
+struct SmallIndex {
+    path: PathBuf,
+    /// The vectors of the index.
+    model: Model,
+    /// The state of the random generator after the build.
+    random: StdRng,
+}
+
+impl SmallIndex {
+    fn build(dir: &Path, seed: u64) -> SmallIndex {
+        let mut random = StdRng::seed_from_u64(seed);
+        let (path, built) = (dir.join(seed.to_string()), rows(Element::F32, 100, &mut random));
+        let own = LshOptions { tables: 2, ..LshOptions::default() };
+        let building = BuildOptions { threads: 1, ..quick_build(own) };
+        build(&file(Element::F32, &built), &path, &building, &Silent).unwrap();
+        let mut model = Model::default();
+        model.insert(&built);
+        SmallIndex { path, model, random }
+    }
 }
 
 #[test]
-fn one_changes_an_index_and_others_see_it_when_they_look() {
+fn one_writer_changes_an_index_and_readers_see_it_after_a_refresh() {
     let dir = tempfile::tempdir().unwrap();
-    let (path, mut model, mut random) = small(dir.path(), 1);
+    let SmallIndex { path, mut model, mut random } = SmallIndex::build(dir.path(), 1);
     let queries = file(Element::F32, &rows(Element::F32, 3, &mut random));
     let [writer, reader] = [0; 2].map(|_| Index::open(&path, &OpenOptions::default()).unwrap());
     let before = model.clone();
@@ -224,7 +227,7 @@ fn one_changes_an_index_and_others_see_it_when_they_look() {
     writer.delete(&[7]).unwrap();
     model.insert(&new);
     model.delete(&[7]);
-    check(&reader, &before, &queries, "not looked yet");
+    check(&reader, &before, &queries, "before the refresh");
     for refused in [
         reader.insert(&file(Element::F32, &new)).unwrap_err(),
         reader.delete(&[1]).unwrap_err(),
@@ -233,21 +236,21 @@ fn one_changes_an_index_and_others_see_it_when_they_look() {
         assert!(matches!(refused, IndexError::Store(StoreError::Busy { .. })), "{refused}");
     }
     assert!(reader.refresh().unwrap() && !reader.refresh().unwrap() && !writer.refresh().unwrap());
-    check(&reader, &model, &queries, "looked");
+    check(&reader, &model, &queries, "after the refresh");
     drop(writer);
-    // What it has not looked at counts, too.
+    // Changes that the reader has not seen count as well.
     let other = Index::open(&path, &OpenOptions::default()).unwrap();
     other.delete(&[8]).unwrap();
     drop(other);
     assert_eq!(reader.insert(&file(Element::F32, &new)).unwrap(), 105..110);
     model.delete(&[8]);
     model.insert(&new);
-    check(&reader, &model, &queries, "it changes it now");
+    check(&reader, &model, &queries, "the reader writes now");
     drop(reader);
 
     let late = Index::open(&path, &OpenOptions::default()).unwrap();
     compact(&path, &CompactOptions::default(), &Silent).unwrap();
-    check(&late, &model, &queries, "searches go on in what was compacted");
+    check(&late, &model, &queries, "searches continue in the replaced index");
     for refused in [late.refresh().unwrap_err(), late.delete(&[9]).unwrap_err()] {
         assert!(matches!(refused, IndexError::Store(StoreError::Replaced { .. })), "{refused}");
     }
@@ -257,12 +260,13 @@ fn one_changes_an_index_and_others_see_it_when_they_look() {
 }
 
 #[test]
-fn searches_go_on_while_it_changes() {
+fn searches_run_while_the_index_changes() {
     let dir = tempfile::tempdir().unwrap();
-    let (path, _, mut random) = small(dir.path(), 2);
+    let SmallIndex { path, mut random, .. } = SmallIndex::build(dir.path(), 2);
     let queries = file(Element::F32, &rows(Element::F32, 8, &mut random));
     let index = Index::open(&path, &OpenOptions::default()).unwrap();
-    // Ids below are deleted, those from the other on are not there yet: both are told before it is so.
+    // Ids below `gone` are deleted. It is stored after the deletion, and ids from `next_id` on do not exist
+    // yet.
     let (gone, stop) = (AtomicU32::new(0), AtomicBool::new(false));
     let searched = std::thread::scope(|scope| {
         let searchers = [0; 2].map(|_| {
@@ -293,12 +297,12 @@ fn searches_go_on_while_it_changes() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_nothing_is_lost() {
+fn changes_that_do_not_fit_are_refused_and_nothing_is_lost() {
     let dir = tempfile::tempdir().unwrap();
-    let (path, model, mut random) = small(dir.path(), 3);
+    let SmallIndex { path, model, mut random } = SmallIndex::build(dir.path(), 3);
     let index = Index::open(&path, &OpenOptions::default()).unwrap();
     let queries = file(Element::F32, &rows(Element::F32, 2, &mut random));
-    let of =
+    let vector_of =
         |values: [f32; DIM]| file(Element::F32, &[values.iter().flat_map(|v| v.to_le_bytes()).collect()]);
     let mut with_nan = [0.5; DIM];
     with_nan[3] = f32::NAN;
@@ -306,9 +310,9 @@ fn what_does_not_fit_is_refused_and_nothing_is_lost() {
     for (vectors, words) in [
         (longer, "the vectors have 7 dimensions, the index has 6"),
         (file(Element::U8, &[vec![1; DIM]]), "the vectors are u8, the index holds f32"),
-        (of(with_nan), "dimension 3 is NaN"),
-        (of([1e19; DIM]), "1e19"),
-        (of([1e-30; DIM]), "1e-30"),
+        (vector_of(with_nan), "dimension 3 is NaN"),
+        (vector_of([1e19; DIM]), "1e19"),
+        (vector_of([1e-30; DIM]), "1e-30"),
     ] {
         let refused = index.insert(&vectors).unwrap_err().to_string();
         assert!(refused.to_lowercase().contains(&words.to_lowercase()), "{refused}");
@@ -321,7 +325,7 @@ fn what_does_not_fit_is_refused_and_nothing_is_lost() {
     check(&index, &model, &queries, "nothing was changed");
     assert_eq!(index.changed().log_bytes, 0, "and nothing written");
 
-    // All of it may be deleted, and something be inserted again.
+    // All vectors may be deleted, and others inserted afterwards.
     assert_eq!(index.delete(&(0..100).collect::<Vec<_>>()).unwrap(), 100);
     assert!(index.is_empty());
     let none = index.search(&queries, &options(5), Control::default()).unwrap();
@@ -339,15 +343,15 @@ fn what_does_not_fit_is_refused_and_nothing_is_lost() {
     assert_eq!(explained.ids, [100, 101]);
     index.warm(&options(1), Control::default()).unwrap();
 
-    // Of several indexes the ids do not run into each other.
-    let (other, ..) = small(dir.path(), 4);
+    // Ids of several indexes do not overlap.
+    let other = SmallIndex::build(dir.path(), 4).path;
     let other = Index::open(&other, &OpenOptions::default()).unwrap();
     let both = search_many(&[&index, &other], &queries, &options(1), Control::default()).unwrap();
     assert_eq!(both.first_ids, [0, 102]);
 
     let clusters = dir.path().join("clusters");
     let built = file(Element::F32, &rows(Element::F32, 50, &mut random));
-    build(&built, &clusters, &quickly(ClusterOptions::default()), &Silent).unwrap();
+    build(&built, &clusters, &quick_build(ClusterOptions::default()), &Silent).unwrap();
     let clusters = Index::open(&clusters, &OpenOptions::default()).unwrap();
     for refused in [clusters.insert(&built).unwrap_err(), clusters.delete(&[0]).unwrap_err()] {
         assert!(refused.to_string().contains("of the family cluster does not change"), "{refused}");
@@ -356,9 +360,9 @@ fn what_does_not_fit_is_refused_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_budget_of_memory_holds() {
+fn changes_keep_to_the_memory_budget() {
     let dir = tempfile::tempdir().unwrap();
-    let (path, _, mut random) = small(dir.path(), 5);
+    let SmallIndex { path, mut random, .. } = SmallIndex::build(dir.path(), 5);
     let new = file(Element::F32, &rows(Element::F32, 20_000, &mut random));
     let index = Index::open(&path, &OpenOptions { memory_bytes: Some(4_000_000), ..OpenOptions::default() });
     let index = index.unwrap();
@@ -379,9 +383,9 @@ fn a_budget_of_memory_holds() {
 }
 
 #[test]
-fn the_tightest_budget_has_room_for_deleting_everything() {
+fn the_smallest_budget_is_enough_to_delete_all_vectors() {
     let dir = tempfile::tempdir().unwrap();
-    let (path, _, _) = small(dir.path(), 6);
+    let path = SmallIndex::build(dir.path(), 6).path;
     let open = |memory_bytes| {
         Index::open(&path, &OpenOptions { memory_bytes: Some(memory_bytes), ..OpenOptions::default() })
     };
@@ -393,15 +397,15 @@ fn the_tightest_budget_has_room_for_deleting_everything() {
     assert!(taken > 0 && taken <= reserved, "{taken} of {reserved}");
     drop(index);
     // The log is in memory while an index is opened.
-    let told = inspect(&path, &Silent).unwrap().changed.unwrap();
-    assert!(open(needed + told.log_bytes).unwrap().is_empty());
+    let changed = inspect(&path, &Silent).unwrap().changed.unwrap();
+    assert!(open(needed + changed.log_bytes).unwrap().is_empty());
 }
 
 #[test]
 fn a_log_that_is_damaged_or_of_another_index_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let (path, _, mut random) = small(dir.path(), 6);
-    let (other, ..) = small(dir.path(), 7);
+    let SmallIndex { path, mut random, .. } = SmallIndex::build(dir.path(), 6);
+    let other = SmallIndex::build(dir.path(), 7).path;
     for changed in [&path, &other] {
         let index = Index::open(changed, &OpenOptions::default()).unwrap();
         for _ in 0..3 {
@@ -427,7 +431,7 @@ fn a_log_that_is_damaged_or_of_another_index_is_refused() {
     }
     std::fs::copy(other.join("changes.log"), &log).unwrap();
     assert!(open().unwrap_err().to_string().contains("not that of this index"));
-    // Half of a record, whose writer was killed.
+    // A record that a killed writer has not finished.
     std::fs::write(&log, &good[..good.len() - 100]).unwrap();
     assert_eq!((open().unwrap(), inspect(&path, &Silent).unwrap().unfinished_change_bytes), (104, 412));
     let index = Index::open(&path, &OpenOptions::default()).unwrap();
@@ -439,145 +443,13 @@ fn a_log_that_is_damaged_or_of_another_index_is_refused() {
     assert!(open().is_err());
 }
 
-/// What is done to an index, one after the other.
-const STEPS: usize = 6;
-
-fn step(store: &LocalStore, number: usize, model: &mut Model) -> Result<(), IndexError> {
-    let mut random = StdRng::seed_from_u64(100 + number as u64);
-    let opened = || Index::open_in(store.open("index")?.as_ref(), &OpenOptions::default(), &Silent);
-    match number {
-        0 | 2 | 4 => {
-            let new = rows(Element::F32, 3 + 20 * number, &mut random);
-            let index = opened();
-            // It was made before.
-            model.insert(&new);
-            index?.insert(&file(Element::F32, &new)).map(|_| ())
-        }
-        1 | 5 => {
-            let ids = [2 * number as u32, 20, 101];
-            model.delete(&ids);
-            opened()?.delete(&ids).map(|_| ())
-        }
-        _ => compact_in(
-            store,
-            "index",
-            None,
-            &CompactOptions { threads: 1, ..CompactOptions::default() },
-            &Silent,
-        )
-        .map(|_| ()),
-    }
-}
-
-fn content(store: &LocalStore) -> Model {
-    let found = store.open("index").unwrap();
-    let index = Index::open_in(found.as_ref(), &OpenOptions::default(), &Silent).unwrap();
-    let report = verify_in(found.as_ref(), &Silent).unwrap();
-    assert!(report.sound, "{:?}", report.faults);
-    let query = file(Element::F32, &[vec![0; DIM * 4]]);
-    let found = index.search(&query, &options(index.len()), Control::default()).unwrap();
-    Model { vectors: found.ids.iter().map(|id| (*id, Vec::new())).collect(), next: index.next_id() }
-}
-
-fn ids_of(model: &Model) -> Model {
-    Model { vectors: model.vectors.keys().map(|id| (*id, Vec::new())).collect(), next: model.next }
-}
-
-/// The store on a disk that fails where a test says so.
-fn store_on(platter: &SimulatedDisk) -> (LocalStore, Faults) {
-    let faults = Faults::new(Arc::new(platter.clone()));
-    (LocalStore::on_disk(Arc::new(faults.clone()), "/folder", MANIFEST_NAME), faults)
-}
-
-/// A disk with an index of 100 vectors, and these.
-fn on_a_platter(seed: u64) -> (SimulatedDisk, Vec<Vec<u8>>, StdRng) {
-    let platter = SimulatedDisk::default();
-    platter.create_folder(Path::new("/folder")).unwrap();
-    platter.sync_folder(Path::new("/")).unwrap();
-    let mut random = StdRng::seed_from_u64(seed);
-    let built = rows(Element::F32, 100, &mut random);
-    let own = LshOptions { tables: 2, block_bytes: 128, ..LshOptions::default() };
-    let building = BuildOptions { threads: 1, ..quickly(own) };
-    build_in(&file(Element::F32, &built), &store_on(&platter).0, "index", &building, &Silent).unwrap();
-    (platter, built, random)
-}
-
-/// Kills, refuses or leaves without space or power every single operation of inserts, deletes and a compaction: what was
-/// acknowledged is there, and what was not is there whole or not at all; then the rest of the steps go well.
-#[test]
-fn whatever_was_acknowledged_survives_anything() {
-    let (platter, built, _) = on_a_platter(9);
-    let mut start = Model::default();
-    start.insert(&built);
-    for (fault, powerless) in [
-        (Fault::Kill, None),
-        (Fault::Kill, Some(3)),
-        (Fault::Kill, Some(4)),
-        (Fault::Full, None),
-        (Fault::Once(libc::EIO), None),
-        (Fault::Twice(libc::EIO), None),
-    ] {
-        // A kill strikes at every operation, and whatever else goes wrong at one of several.
-        let stride = if is_whole() || (fault == Fault::Kill && powerless.is_none()) { 1 } else { 5 };
-        for number in (0..).step_by(stride) {
-            let platter = platter.copy();
-            let (store, faults) = store_on(&platter);
-            let mut model = start.clone();
-            assert_eq!(content(&store), ids_of(&model), "the beginning");
-            faults.inject(number, fault);
-            let mut failed = None;
-            for at in 0..STEPS {
-                let before = model.clone();
-                if let Err(error) = step(&store, at, &mut model) {
-                    failed = Some((at, before, error.to_string()));
-                    break;
-                }
-            }
-            let struck = faults.injected();
-            faults.clear();
-            if struck.is_none() {
-                assert!(failed.is_none() && number > 60, "{number}");
-                assert_eq!(content(&store), ids_of(&model));
-                break;
-            }
-            let reason = failed.as_ref().map(|(at, _, error)| format!("step {at}: {error}"));
-            let what = format!("{fault:?} {powerless:?} at {struck:?}: {reason:?}");
-            if let Some(seed) = powerless {
-                platter.lose_power(seed ^ number as u64);
-            }
-            // The process is another one now.
-            let (store, _) = store_on(&platter);
-            let found = content(&store);
-            let Some((at, before, _)) = failed else {
-                // It did not matter.
-                assert_eq!(found, ids_of(&model), "{what}");
-                continue;
-            };
-            assert!(
-                found == ids_of(&before) || found == ids_of(&model),
-                "{what}: {:?}",
-                found.vectors.keys()
-            );
-            let again =
-                if found == ids_of(&before) && before != model { at } else { at + usize::from(at != 3) };
-            if again == at {
-                model = before;
-            }
-            for at in again..STEPS {
-                step(&store, at, &mut model).unwrap_or_else(|e| panic!("{what}: step {at}: {e}"));
-            }
-            assert_eq!(content(&store), ids_of(&model), "{what}: the rest");
-        }
-    }
-}
-
 #[test]
 fn an_index_in_memory_changes_too() {
     let store = MemoryStore::new("memory");
     let mut random = StdRng::seed_from_u64(11);
     let built = rows(Element::F32, 60, &mut random);
     let own = LshOptions { tables: 2, ..LshOptions::default() };
-    build_in(&file(Element::F32, &built), &store, "index", &quickly(own), &Silent).unwrap();
+    build_in(&file(Element::F32, &built), &store, "index", &quick_build(own), &Silent).unwrap();
     let mut model = Model::default();
     model.insert(&built);
     let open =
@@ -591,42 +463,4 @@ fn an_index_in_memory_changes_too() {
     drop(index);
     compact_in(&store, "index", None, &CompactOptions::default(), &Silent).unwrap();
     check(&open(), &model, &file(Element::F32, &rows(Element::F32, 3, &mut random)), "in memory");
-}
-
-/// The disk refuses an operation of an insert, whose process goes on: what it sees then is what everybody sees.
-#[test]
-fn a_change_that_failed_is_followed_by_another() {
-    let (platter, _, mut random) = on_a_platter(13);
-    let new = file(Element::F32, &rows(Element::F32, 30, &mut random));
-    let mut refused = 0;
-    for (number, fault) in
-        (0..).zip([Fault::Once(libc::EIO), Fault::Twice(libc::ENOSPC)].into_iter().cycle()).take(24)
-    {
-        let platter = platter.copy();
-        let (store, faults) = store_on(&platter);
-        let open = |store: &LocalStore| {
-            Index::open_in(store.open("index").unwrap().as_ref(), &OpenOptions::default(), &Silent).unwrap()
-        };
-        let (index, reader) = (open(&store), open(&store));
-        faults.inject(number / 2, fault);
-        let inserted = [0; 4].map(|_| index.insert(&new).map_err(|_| refused += 1).ok());
-        faults.clear();
-        assert!(reader.refresh().is_ok(), "{number}");
-        let last = index.insert(&new).unwrap();
-        assert_eq!((last.end, index.delete(&[100]).unwrap()), (index.next_id(), 1), "{number}");
-        // Nothing that was acknowledged is missing, and none has an id of another one.
-        let ids: Vec<_> = inserted.into_iter().flatten().chain([last]).collect();
-        assert!(ids.windows(2).all(|pair| pair[0].end <= pair[1].start), "{number}: {ids:?}");
-        assert!(index.len() >= 100 + 30 * ids.len() - 1);
-        reader.refresh().unwrap();
-        let next = index.next_id();
-        assert_eq!((reader.len(), reader.next_id()), (index.len(), next), "{number}");
-        drop((index, reader));
-        assert_eq!(
-            (content(&store).vectors.len(), content(&store).next),
-            (next as usize - 1, next),
-            "{number}"
-        );
-    }
-    assert!(refused >= 4, "{refused}");
 }

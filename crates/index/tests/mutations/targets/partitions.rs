@@ -43,13 +43,13 @@ pub fn manifests() -> Vec<Vec<u8>> {
     vec![content(&manifest), bytes]
 }
 
-/// An index of 60 vectors that takes inserts.
+/// Returns an index of 60 vectors that takes inserts.
 fn growing() -> &'static dyn Generation {
     static INDEX: OnceLock<Arc<dyn Generation>> = OnceLock::new();
     INDEX
         .get_or_init(|| {
             let own = PartitionedOptions { growth: 1.0, overflow_vectors: 5, ..OWN };
-            built(own)
+            build_index(own)
         })
         .as_ref()
 }
@@ -79,8 +79,8 @@ const OWN: PartitionedOptions = PartitionedOptions {
     overflow_vectors: 0,
 };
 
-/// An index of 60 vectors.
-fn built(own: PartitionedOptions) -> Arc<dyn Generation> {
+/// Builds an index of 60 vectors in memory.
+fn build_index(own: PartitionedOptions) -> Arc<dyn Generation> {
     let rows = (0..60 * DIM as u32).map(|at| (at * 37 % 101) as u8).collect();
     let data = VectorFile::from_rows(Element::U8, DIM, rows).expect("vectors");
     let store = MemoryStore::new("memory");
@@ -88,11 +88,11 @@ fn built(own: PartitionedOptions) -> Arc<dyn Generation> {
     store.open("index").expect("is there")
 }
 
-/// The files of an index of 60 vectors.
+/// Returns the partitions, the meta index and the table of an index of 60 vectors.
 fn files() -> &'static [Vec<u8>; 3] {
     static FILES: OnceLock<[Vec<u8>; 3]> = OnceLock::new();
     FILES.get_or_init(|| {
-        let index = built(OWN);
+        let index = build_index(OWN);
         ["partitions.bin", "meta.bin", "table.bin"].map(|name| index.read(name).expect("reads"))
     })
 }
@@ -118,7 +118,7 @@ pub fn tables() -> Vec<Vec<u8>> {
     vec![[&length.to_le_bytes()[..], table].concat()]
 }
 
-/// Four bytes for the length of the file, and a table.
+/// Reads the length of the file of partitions (4 bytes), and a table.
 pub fn table(bytes: &[u8]) {
     let Some((head, table)) = bytes.split_first_chunk::<4>() else { return };
     let _ = check_table(table, number(head));

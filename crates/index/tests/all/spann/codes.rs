@@ -1,8 +1,9 @@
-//! Lists of codes: what every index of them keeps to, beside the lists of vectors that it otherwise is.
+//! Posting lists of codes, compared with lists of copies.
 
+use super::{build_options, file_contents, recall};
+use crate::cases::{case_runs, full_or_quick};
 use crate::clustered::vectors;
-use crate::stops::Stops;
-use crate::whole::{of_whole, quickly, taken};
+use crate::progress::check_cancellation;
 use bathyal_index::families::spann::SpannEntry;
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::format::postings::{PostingLayout, Postings};
@@ -14,12 +15,10 @@ use bathyal_kernels::quantize::CodeKind;
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
-use bathyal_vectors::groundtruth::exact_neighbors;
 use bathyal_vectors::progress::Silent;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::atomic::AtomicUsize;
 
 fn lists() -> SpannOptions {
     SpannOptions {
@@ -31,12 +30,8 @@ fn lists() -> SpannOptions {
     }
 }
 
-fn of(metric: Metric, lists: SpannOptions) -> BuildOptions {
-    BuildOptions { metric, threads: 2, ..quickly(lists) }
-}
-
 fn options(metric: Metric) -> BuildOptions {
-    of(metric, lists())
+    build_options(metric, lists())
 }
 
 fn open(path: &Path, tier: TierChoice) -> Index {
@@ -47,14 +42,7 @@ fn search(index: &Index, queries: &VectorFile, options: &SearchOptions) -> Searc
     index.search(queries, options, Control::default()).unwrap()
 }
 
-fn recall(found: &SearchResult, data: &VectorFile, queries: &VectorFile, metric: Metric) -> f64 {
-    let truth = exact_neighbors(data, queries, metric, found.k, None, &Silent).unwrap();
-    let rows = found.ids.chunks(found.k).enumerate();
-    let hits: usize = rows.map(|(q, row)| truth.ids(q).iter().filter(|id| row.contains(id)).count()).sum();
-    hits as f64 / found.ids.len() as f64
-}
-
-/// The lists of an index as its files have them, with the code of each of their vectors.
+/// The content of the files of an index of lists of codes.
 struct Stored {
     entry: SpannEntry,
     /// Ids by place.
@@ -84,7 +72,7 @@ impl Stored {
             let (codes, places) = bytes(table.rows_range(list)).split_at(count * code_bytes);
             let places: Vec<u32> =
                 places.as_chunks::<4>().0.iter().map(|place| u32::from_le_bytes(*place)).collect();
-            // The first factor of each code, a number of 16 bits, leads its block.
+            // A block begins with the first factors of its codes, of 16 bits each.
             let mut number = 0;
             for block in codes.chunks(32 * code_bytes) {
                 for factor in block[..block.len() / code_bytes * 2].chunks(2) {
@@ -99,7 +87,7 @@ impl Stored {
     }
 }
 
-/// The ids of the lists of an index of copies.
+/// Returns the ids of each list of an index with lists of copies.
 fn copied_lists(path: &Path) -> Vec<Vec<u32>> {
     let manifest = Manifest::read(path).unwrap();
     let entry = SpannEntry::read(&manifest).unwrap();
@@ -118,17 +106,17 @@ fn copied_lists(path: &Path) -> Vec<Vec<u32>> {
 }
 
 #[test]
-fn lists_hold_the_codes_of_what_they_would_hold_copies_of() {
+fn lists_of_codes_contain_the_same_vectors_as_lists_of_copies() {
     let dir = tempfile::tempdir().unwrap();
     for (at, metric) in [Metric::L2, Metric::InnerProduct, Metric::Cosine].into_iter().enumerate() {
-        // Each element with a metric.
-        for (_, element) in (at..).zip(Element::ALL).filter(|(number, _)| taken(*number, 3)) {
+        // Each element occurs with one metric.
+        for (_, element) in (at..).zip(Element::ALL).filter(|(number, _)| case_runs(*number, 3)) {
             let what = format!("{metric} {element}");
             let (data, queries) = (vectors(element, 3000, 24, 1), vectors(element, 50, 24, 2));
             let (path, plain) = (dir.path().join(&what), dir.path().join(format!("{what} copies")));
             build(&data, &path, &options(metric), &Silent).unwrap();
             let copies = SpannOptions { code_kind: None, ..lists() };
-            build(&data, &plain, &of(metric, copies), &Silent).unwrap();
+            build(&data, &plain, &build_options(metric, copies), &Silent).unwrap();
             let report = verify(&path, &Silent).unwrap();
             assert!(report.sound && report.vectors == 3000, "{what}: {report:?}");
 
@@ -150,7 +138,7 @@ fn lists_hold_the_codes_of_what_they_would_hold_copies_of() {
                     let options = SearchOptions { effort: Effort::Recall(wanted), ..Default::default() };
                     let found = search(&index, &queries, &options);
                     let recall = recall(&found, &data, &queries, metric);
-                    // 500 neighbours: three standard errors of a low recall.
+                    // The tolerance is three standard errors of a low recall of 500 neighbours.
                     assert!(recall > f64::from(wanted) - 0.05, "{what}: recall {recall} for {wanted}");
                     assert!(found.per_query.iter().all(|cost| cost.hops == 2), "{what}");
                 }
@@ -158,7 +146,7 @@ fn lists_hold_the_codes_of_what_they_would_hold_copies_of() {
             let about = inspect(&path, &Silent).unwrap().description;
             let list_codes = about.facts.iter().find(|fact| fact.name == "list_codes").unwrap();
             assert_eq!(list_codes.value, serde_json::json!(["axes", 12]), "{what}");
-            // The first lists find nearly all of so few bits.
+            // The first lists find nearly all neighbours in so few bits.
             let long = stored.entry.calibration.curves.iter().all(|curve| curve.points.len() > 10);
             assert!(long || element == Element::B1, "{what}");
         }
@@ -166,29 +154,30 @@ fn lists_hold_the_codes_of_what_they_would_hold_copies_of() {
 }
 
 #[test]
-fn candidates_and_lists_are_chosen_apart() {
+fn the_numbers_of_candidates_and_of_lists_are_independent() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("index");
     let (data, queries) = (vectors(Element::F32, 5000, 32, 1), vectors(Element::F32, 50, 32, 2));
-    build(&data, &path, &of(Metric::L2, SpannOptions { code_bytes: Some(8), ..lists() }), &Silent).unwrap();
+    build(&data, &path, &build_options(Metric::L2, SpannOptions { code_bytes: Some(8), ..lists() }), &Silent)
+        .unwrap();
     let index = open(&path, TierChoice::File);
-    let of = |search_list, probes| {
+    let measure = |search_list, probes| {
         let effort = Effort::SearchList(search_list);
         let found = search(&index, &queries, &SearchOptions { effort, probes, ..Default::default() });
         let lists = found.own.of("lists").unwrap();
         for (cost, lists) in found.per_query.iter().zip(lists) {
-            // As many are compared as were asked for, unless one list does not hold them.
+            // The search compares the requested number of candidates, unless one list has fewer vectors.
             let fewer = probes == Some(1) && cost.full_distances < search_list;
             assert!(cost.full_distances == search_list || fewer, "{cost:?}");
             assert!(probes.is_none_or(|probes| *lists == probes));
         }
         (recall(&found, &data, &queries, Metric::L2), found.totals.code_distances)
     };
-    let (few, many) = (of(10, Some(20)), of(200, Some(20)));
+    let (few, many) = (measure(10, Some(20)), measure(200, Some(20)));
     assert!(few.0 + 0.1 < many.0 && few.1 == many.1, "{few:?} {many:?}");
-    assert!(of(200, Some(1)).0 + 0.1 < many.0);
-    assert!(of(200, None).0 > 0.95, "lists enough for the candidates");
-    // What is found within a distance comes from the same searches.
+    assert!(measure(200, Some(1)).0 + 0.1 < many.0);
+    assert!(measure(200, None).0 > 0.95, "enough lists for the candidates");
+    // Range searches use the same functions.
     let radius = 24.0 * 18.0 * 18.0;
     let range = RangeOptions { recall: 0.9, ..RangeOptions::default() };
     let found = index.range_search(&queries, radius, &range, Control::default()).unwrap();
@@ -200,24 +189,15 @@ fn candidates_and_lists_are_chosen_apart() {
     assert!(index.warm(&SearchOptions::default(), Control::default()).unwrap().reads > 0);
 }
 
-/// The bytes of all files but those that hold seconds.
-fn files(path: &Path) -> BTreeMap<String, Vec<u8>> {
-    let files = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap());
-    files
-        .map(|entry| (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap()))
-        .filter(|(name, _)| name != "manifest.json")
-        .collect()
-}
-
 #[test]
-fn one_seed_gives_one_index_whatever_the_threads() {
+fn the_number_of_threads_does_not_change_the_index() {
     let dir = tempfile::tempdir().unwrap();
-    let data = vectors(Element::F16, of_whole(4000, 2000), 16, 3);
+    let data = vectors(Element::F16, full_or_quick(4000, 2000), 16, 3);
     let mut first = None;
     for threads in [1, 2, 5] {
         let path = dir.path().join(threads.to_string());
         build(&data, &path, &BuildOptions { threads, ..options(Metric::L2) }, &Silent).unwrap();
-        let found = files(&path);
+        let found = file_contents(&path);
         assert!(
             found.keys().all(|name| name.ends_with(".bin") && !name.contains("rows")),
             "{:?}",
@@ -232,12 +212,12 @@ fn one_seed_gives_one_index_whatever_the_threads() {
 }
 
 #[test]
-fn any_budget_gives_an_index_as_good() {
+fn the_smallest_budget_gives_the_same_recall() {
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) =
-        (vectors(Element::U8, of_whole(60_000, 12_000), 96, 4), vectors(Element::U8, 50, 96, 5));
+        (vectors(Element::U8, full_or_quick(60_000, 12_000), 96, 4), vectors(Element::U8, 50, 96, 5));
     let free = SpannOptions { replicas: Some(3), code_bytes: Some(64), ..lists() };
-    let free = of(Metric::L2, free);
+    let free = build_options(Metric::L2, free);
     let tight = BuildOptions { memory_bytes: Some(1 << 20), ..free.clone() };
     let refused = build(&data, &dir.path().join("tight"), &tight, &Silent).unwrap_err();
     let IndexError::Memory { needed, .. } = refused else { panic!("{refused}") };
@@ -255,23 +235,12 @@ fn any_budget_gives_an_index_as_good() {
 }
 
 #[test]
-fn a_build_stops_wherever_it_is_asked_to_and_leaves_nothing() {
-    let dir = tempfile::tempdir().unwrap();
-    let data = vectors(Element::U8, 2000, 16, 9);
-    let options = options(Metric::L2);
-    let counts = Stops { asked: AtomicUsize::new(0), at: usize::MAX };
-    build(&data, &dir.path().join("whole"), &options, &counts).unwrap();
-    let all = counts.asked.into_inner();
-    for part in 0..15 {
-        let stops = Stops { asked: AtomicUsize::new(0), at: all * part / 16 };
-        let error = build(&data, &dir.path().join("cut"), &options, &stops).unwrap_err();
-        assert!(matches!(error, IndexError::Cancelled), "{error}");
-    }
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "only the whole one is there");
+fn a_build_can_be_cancelled_at_any_moment_and_leaves_nothing() {
+    check_cancellation(&vectors(Element::U8, 2000, 16, 9), &options(Metric::L2), 15);
 }
 
 #[test]
-fn what_lists_cannot_hold_is_refused_with_what_would_do() {
+fn codes_that_lists_cannot_contain_are_refused_with_advice() {
     let dir = tempfile::tempdir().unwrap();
     let data = vectors(Element::F32, 100, 8, 8);
     let base = lists();
@@ -282,9 +251,9 @@ fn what_lists_cannot_hold_is_refused_with_what_would_do() {
         (SpannOptions { code_bytes: Some(4), ..base }, "too small"),
     ];
     for (lists, expected) in cases {
-        let options = of(Metric::L2, lists);
+        let options = build_options(Metric::L2, lists);
         let error = build(&data, &dir.path().join("refused"), &options, &Silent).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left behind");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "files were left behind");
 }

@@ -1,4 +1,4 @@
-//! The readers of what was changed after a build.
+//! The readers of changes after a build: the log, and the ids of vectors.
 
 use bathyal_index::format::changes::{Change, ChangeLog};
 use bathyal_index::format::identity::Identity;
@@ -11,7 +11,7 @@ fn log() -> ChangeLog {
     ChangeLog::new(Identity::of("an index"), ROW_BYTES)
 }
 
-/// An insert, a delete, and an insert again.
+/// Returns a log of an insert, a delete, and another insert.
 pub fn logs() -> Vec<Vec<u8>> {
     let (rows, ids) = ([7; 60 * ROW_BYTES], [[3, 0, 0, 0], [9, 1, 0, 0]]);
     let mut bytes = log().head();
@@ -29,14 +29,14 @@ pub fn logs() -> Vec<Vec<u8>> {
 pub fn log_of_changes(bytes: &[u8]) {
     for from in [0, 512] {
         let mut end = if from == 0 { 512 } else { from };
-        let each = |change: Change<'_>| {
+        let read_change = |change: Change<'_>| {
             if let Change::Insert { rows, .. } = change {
                 assert!(rows.len().is_multiple_of(ROW_BYTES) && rows.len() <= bytes.len());
             }
             end += log().record_bytes(&change) as u64;
             Ok::<(), String>(())
         };
-        let Ok(found) = log().read(from, bytes, each) else { continue };
+        let Ok(found) = log().read(from, bytes, read_change) else { continue };
         assert!(found == end || found == 0 && end == 512, "{found} {end}");
         assert!(found <= from + bytes.len() as u64);
     }

@@ -1,8 +1,9 @@
-//! Building posting lists: what every index of them keeps to, whatever the data, the options and the memory.
+//! Builds of posting lists, with various data, options and budgets.
 
+use super::{build_options, file_contents};
+use crate::cases::{CaseSelection, case_runs, full_or_quick, quick_build};
 use crate::clustered::vectors;
-use crate::stops::Stops;
-use crate::whole::{of_whole, quickly, taken};
+use crate::progress::check_cancellation;
 use bathyal_index::families::spann::{
     DEFAULT_COUPLED_REPLICAS, DEFAULT_DECOUPLED_REPLICAS, DEFAULT_GROUPED_REPLICAS, SpannEntry,
 };
@@ -15,36 +16,30 @@ use bathyal_index::{
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
-use bathyal_vectors::groundtruth::exact_neighbors;
 use bathyal_vectors::progress::Silent;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::AtomicUsize;
 
 const LAYOUTS: [PostingLayout; 3] =
     [PostingLayout::Coupled, PostingLayout::Decoupled, PostingLayout::Grouped];
 
 fn lists(layout: PostingLayout) -> SpannOptions {
-    // As many replicas in every layout, so that all have the same lists.
+    // The same number of replicas in every layout, so that all have the same lists.
     SpannOptions { layout, centroid_share: 0.04, replicas: Some(MOST_REPLICAS), ..SpannOptions::default() }
 }
 
-fn of(metric: Metric, lists: SpannOptions) -> BuildOptions {
-    BuildOptions { metric, threads: 2, ..quickly(lists) }
-}
-
 fn options(metric: Metric, layout: PostingLayout) -> BuildOptions {
-    of(metric, lists(layout))
+    build_options(metric, lists(layout))
 }
 
-/// An index as its files have it.
+/// The content of the files of an index.
 struct Stored {
     manifest: Manifest,
     entry: SpannEntry,
     table: Postings,
     /// The ids of each list.
     lists: Vec<Vec<u32>>,
-    /// The row of each vector, as often as it is stored.
+    /// All stored copies of the row of each vector.
     rows: BTreeMap<u32, Vec<Vec<u8>>>,
 }
 
@@ -90,7 +85,7 @@ impl Stored {
         Stored { manifest, entry, table, lists, rows }
     }
 
-    /// Checks what holds for every index over `data`.
+    /// Checks the invariants of an index of `data`.
     fn check(&self, data: &VectorFile, options: &SpannOptions, what: &str) {
         let entry = &self.entry;
         let metric = self.manifest.metric().unwrap();
@@ -120,23 +115,20 @@ impl Stored {
     }
 }
 
+/// Returns the recall of a search of the index at `path` for `effort`.
 fn recall(path: &Path, data: &VectorFile, queries: &VectorFile, metric: Metric, effort: Effort) -> f64 {
     let index = Index::open(path, &OpenOptions { tier: TierChoice::File, ..OpenOptions::default() }).unwrap();
-    let k = 10.min(data.count());
-    let options = SearchOptions { k, effort, threads: 2, ..SearchOptions::default() };
+    let options = SearchOptions { k: 10.min(data.count()), effort, threads: 2, ..SearchOptions::default() };
     let found = index.search(queries, &options, Control::default()).unwrap();
-    let truth = exact_neighbors(data, queries, metric, k, None, &Silent).unwrap();
-    let rows = found.ids.chunks(k).enumerate();
-    let hits: usize = rows.map(|(q, row)| truth.ids(q).iter().filter(|id| row.contains(id)).count()).sum();
-    hits as f64 / found.ids.len() as f64
+    super::recall(&found, data, queries, metric)
 }
 
 #[test]
-fn every_vector_is_in_a_list_and_stored_as_its_layout_says() {
+fn every_vector_is_in_a_list_and_is_stored_as_the_layout_requires() {
     let dir = tempfile::tempdir().unwrap();
     for (at, metric) in [Metric::L2, Metric::InnerProduct, Metric::Cosine].into_iter().enumerate() {
-        // Each element with a metric.
-        for (_, element) in (at..).zip(Element::ALL).filter(|(number, _)| taken(*number, 5)) {
+        // Each element occurs with one metric.
+        for (_, element) in (at..).zip(Element::ALL).filter(|(number, _)| case_runs(*number, 5)) {
             let (data, queries) = (vectors(element, 3000, 24, 1), vectors(element, 50, 24, 2));
             let mut lists: Option<Vec<Vec<u32>>> = None;
             for layout in LAYOUTS {
@@ -148,35 +140,26 @@ fn every_vector_is_in_a_list_and_stored_as_its_layout_says() {
                 stored.check(&data, &self::lists(layout), &what);
                 assert_eq!(stored.manifest.metric(), Ok(metric), "{what}");
                 assert!(stored.lists.len() == 120, "{what}: {} lists", stored.lists.len());
-                assert!(stored.entry.copies > 4500, "{what}: hardly any vector is in two lists");
+                assert!(stored.entry.copies > 4500, "{what}: few vectors are in two lists");
                 let recall = recall(&path, &data, &queries, metric, Effort::Recall(0.95));
                 assert!(recall > 0.93, "{what}: recall {recall}");
-                // A layout changes where vectors lie, not which lists they are in.
+                // The layout does not change the members of lists.
                 assert_eq!(lists.get_or_insert(stored.lists.clone()), &stored.lists, "{what}");
             }
         }
     }
 }
 
-/// The bytes of all files but those that hold seconds.
-fn files(path: &Path) -> BTreeMap<String, Vec<u8>> {
-    let files = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap());
-    files
-        .map(|entry| (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap()))
-        .filter(|(name, _)| name != "manifest.json")
-        .collect()
-}
-
 #[test]
-fn one_seed_gives_one_index_whatever_the_threads() {
+fn the_number_of_threads_does_not_change_the_index() {
     let dir = tempfile::tempdir().unwrap();
-    let data = vectors(Element::F32, of_whole(4000, 2000), 16, 3);
+    let data = vectors(Element::F32, full_or_quick(4000, 2000), 16, 3);
     for layout in LAYOUTS {
         let mut first = None;
         for threads in [1, 2, 5] {
             let path = dir.path().join(format!("{}-{threads}", layout.name()));
             build(&data, &path, &BuildOptions { threads, ..options(Metric::L2, layout) }, &Silent).unwrap();
-            let found = files(&path);
+            let found = file_contents(&path);
             assert_eq!(found.keys().filter(|name| name.contains("tmp") || name.contains("rows")).count(), 0);
             assert!(first.get_or_insert(found.clone()) == &found, "{} with {threads} threads", layout.name());
         }
@@ -184,10 +167,10 @@ fn one_seed_gives_one_index_whatever_the_threads() {
 }
 
 #[test]
-fn any_budget_gives_an_index_as_good_and_too_small_a_one_is_refused() {
+fn the_smallest_budget_gives_the_same_recall_and_a_smaller_one_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    // Vectors that take more than any other stage does.
-    let (element, count, dim) = of_whole((Element::U8, 200_000, 96), (Element::F32, 27_000, 128));
+    // The vectors take more memory than any stage.
+    let (element, count, dim) = full_or_quick((Element::U8, 200_000, 96), (Element::F32, 27_000, 128));
     let (data, queries) = (vectors(element, count, dim, 4), vectors(element, 50, dim, 5));
     let free = options(Metric::InnerProduct, PostingLayout::Grouped);
     let tight = BuildOptions { memory_bytes: Some(1 << 20), ..free.clone() };
@@ -207,7 +190,7 @@ fn any_budget_gives_an_index_as_good_and_too_small_a_one_is_refused() {
 }
 
 #[test]
-fn odd_data_and_odd_options_give_lists_that_answer() {
+fn odd_data_and_odd_options_give_complete_lists() {
     let dir = tempfile::tempdir().unwrap();
     let equal = |count: usize| {
         VectorFile::from_rows(
@@ -223,13 +206,13 @@ fn odd_data_and_odd_options_give_lists_that_answer() {
         ("equal", equal(1000)),
         ("many", vectors(Element::U8, 1500, 8, 7)),
     ];
-    let mut number = 0..;
+    let mut cases = CaseSelection::one_in(5);
     for (name, data) in &sets {
         for layout in LAYOUTS {
             for (share, replicas, list_limit) in
                 [(0.04, 8, None), (1.0, 8, Some(1)), (1e-5, 1, None), (0.2, 3, Some(2))]
             {
-                if !number.next().is_some_and(|number| taken(number, 5)) {
+                if !cases.next_runs() {
                     continue;
                 }
                 let lists = SpannOptions {
@@ -240,7 +223,7 @@ fn odd_data_and_odd_options_give_lists_that_answer() {
                 };
                 let what = format!("{name} {} {share} {replicas} {list_limit:?}", layout.name());
                 let path = dir.path().join(&what);
-                build(data, &path, &of(Metric::L2, lists), &Silent).unwrap();
+                build(data, &path, &build_options(Metric::L2, lists), &Silent).unwrap();
                 assert!(verify(&path, &Silent).unwrap().sound, "{what}");
                 Stored::read(&path).check(data, &lists, &what);
                 let index = Index::open(&path, &OpenOptions::default()).unwrap();
@@ -260,14 +243,14 @@ fn odd_data_and_odd_options_give_lists_that_answer() {
 }
 
 #[test]
-fn queries_given_decide_where_vectors_are_stored() {
+fn given_queries_decide_where_vectors_are_stored() {
     let dir = tempfile::tempdir().unwrap();
     let (data, queries) =
-        (vectors(Element::F32, of_whole(6000, 3000), 24, 10), vectors(Element::F32, 3, 24, 11));
+        (vectors(Element::F32, full_or_quick(6000, 3000), 24, 10), vectors(Element::F32, 3, 24, 11));
     for metric in [Metric::L2, Metric::InnerProduct, Metric::Cosine] {
-        let without = options(metric, PostingLayout::Grouped);
-        let with = BuildOptions { calibration: Some(queries.clone()), ..without.clone() };
-        let small_reads = [("without", without), ("with", with)].map(|(name, options)| {
+        let without_queries = options(metric, PostingLayout::Grouped);
+        let with_queries = BuildOptions { calibration: Some(queries.clone()), ..without_queries.clone() };
+        let small_reads = [("without", without_queries), ("with", with_queries)].map(|(name, options)| {
             let path = dir.path().join(format!("{metric}-{name}"));
             build(&data, &path, &options, &Silent).unwrap();
             Stored::read(&path).check(&data, &lists(PostingLayout::Grouped), name);
@@ -283,34 +266,34 @@ fn queries_given_decide_where_vectors_are_stored() {
 }
 
 #[test]
-fn replicas_suit_the_layout_unless_a_number_is_given() {
+fn the_default_number_of_replicas_depends_on_the_layout() {
     let dir = tempfile::tempdir().unwrap();
     let data = vectors(Element::U8, 3000, 24, 12);
-    let suited = [DEFAULT_COUPLED_REPLICAS, DEFAULT_DECOUPLED_REPLICAS, DEFAULT_GROUPED_REPLICAS];
-    for (layout, suited) in LAYOUTS.into_iter().zip(suited) {
-        for (replicas, expected) in [(None, suited), (Some(3), 3)] {
+    let defaults = [DEFAULT_COUPLED_REPLICAS, DEFAULT_DECOUPLED_REPLICAS, DEFAULT_GROUPED_REPLICAS];
+    for (layout, default) in LAYOUTS.into_iter().zip(defaults) {
+        for (replicas, expected) in [(None, default), (Some(3), 3)] {
             let what = format!("{} {replicas:?}", layout.name());
             let path = dir.path().join(&what);
             let lists = SpannOptions { replicas, ..lists(layout) };
-            build(&data, &path, &of(Metric::L2, lists), &Silent).unwrap();
+            build(&data, &path, &build_options(Metric::L2, lists), &Silent).unwrap();
             let stored = Stored::read(&path);
             stored.check(&data, &lists, &what);
             let entry = &stored.entry;
-            // What a list admits follows from the replicas.
+            // The limit of a list follows from the replicas.
             assert_eq!((entry.replicas, entry.list_limit), (expected, 25 * expected), "{what}");
             assert_eq!(entry.copies == 3000, expected == 1, "{what}: {} copies", entry.copies);
         }
     }
     let given = [("centroid_share".into(), 0.04.into())].into();
     let path = dir.path().join("no layout");
-    let options = quickly(families::options("spann", &given).unwrap());
+    let options = quick_build(families::options("spann", &given).unwrap());
     build(&data, &path, &options, &Silent).unwrap();
     let entry = SpannEntry::read(&Manifest::read(&path).unwrap()).unwrap();
     assert_eq!((&entry.layout[..], entry.replicas), ("grouped", DEFAULT_GROUPED_REPLICAS));
 }
 
 #[test]
-fn options_out_of_range_are_refused_with_what_would_do() {
+fn options_out_of_range_are_refused_with_advice() {
     let dir = tempfile::tempdir().unwrap();
     let data = vectors(Element::F32, 100, 8, 8);
     let base = lists(PostingLayout::Grouped);
@@ -323,32 +306,22 @@ fn options_out_of_range_are_refused_with_what_would_do() {
         (SpannOptions { list_limit: Some(0), ..base }, "list_limit is 0"),
     ];
     for (lists, expected) in cases {
-        let options = of(Metric::L2, lists);
+        let options = build_options(Metric::L2, lists);
         let error = build(&data, &dir.path().join("refused"), &options, &Silent).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
-    // A layout of graphs is none of lists.
+    // This is a layout of graphs.
     let csr = families::options("spann", &[("layout".into(), "csr".into())].into());
     assert!(csr.unwrap_err().to_string().contains("csr"));
     let zeros = VectorFile::from_rows(Element::I8, 4, vec![0; 400]).unwrap();
     let cosine = options(Metric::Cosine, PostingLayout::Grouped);
     let error = build(&zeros, &dir.path().join("zeros"), &cosine, &Silent).unwrap_err();
     assert!(matches!(error, IndexError::ZeroVectors { count: 100, .. }), "{error}");
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left behind");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "files were left behind");
 }
 
 #[test]
-fn a_build_stops_wherever_it_is_asked_to_and_leaves_nothing() {
-    let dir = tempfile::tempdir().unwrap();
+fn a_build_can_be_cancelled_at_any_moment_and_leaves_nothing() {
     let data = vectors(Element::U8, 2000, 16, 9);
-    let options = options(Metric::L2, PostingLayout::Grouped);
-    let counts = Stops { asked: AtomicUsize::new(0), at: usize::MAX };
-    build(&data, &dir.path().join("whole"), &options, &counts).unwrap();
-    let all = counts.asked.into_inner();
-    for part in 0..12 {
-        let stops = Stops { asked: AtomicUsize::new(0), at: all * part / 13 };
-        let error = build(&data, &dir.path().join("cut"), &options, &stops).unwrap_err();
-        assert!(matches!(error, IndexError::Cancelled), "{error}");
-    }
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "only the whole one is there");
+    check_cancellation(&data, &options(Metric::L2, PostingLayout::Grouped), 12);
 }

@@ -18,7 +18,7 @@ fn layout() -> TableLayout {
     TableLayout::new(4096, 128, 2, 40).expect("in range").identified(Identity::of("an index"))
 }
 
-/// Under l2, and under the inner product.
+/// Returns the content of a manifest.
 pub fn manifests() -> Vec<Vec<u8>> {
     let pages = GroupLayout::new(Element::U8, 16, 512, 1).expect("in range");
     let begin = pages.file_bytes(100_u64.div_ceil(pages.group_vectors() as u64));
