@@ -20,7 +20,7 @@ use crate::format::calibrations::{
 use crate::format::manifest::Manifest;
 use crate::query::{Effort, RowSet, SearchParams, beam_width_on};
 use bathyal_kernels::Metric;
-use bathyal_store::{Durability, Generation, Log};
+use bathyal_store::{Durability, Generation, Log, StoreError};
 use bathyal_tier::{Control, TierProfile};
 use bathyal_vectors::groundtruth::MeanRecall;
 use bathyal_vectors::progress::Progress;
@@ -128,12 +128,15 @@ pub(super) struct Calibrations {
     log: Option<Arc<dyn Log>>,
     /// What was read or written last; `None` before that.
     known: RwLock<Option<Arc<CalibrationLog>>>,
+    /// Set if another index was published under the name before the log was read: the log cannot be read any
+    /// more, but the opened index can.
+    was_replaced: AtomicBool,
 }
 
 impl Calibrations {
     /// Returns the calibrations of the index in `directory`. Reads nothing yet.
     pub(super) fn of(directory: &dyn Generation) -> Calibrations {
-        Calibrations { log: directory.log(CALIBRATIONS_NAME).ok(), known: RwLock::default() }
+        Calibrations { log: directory.log(CALIBRATIONS_NAME).ok(), ..Calibrations::default() }
     }
 
     /// Returns all calibrations; reads them if they were not read yet.
@@ -144,9 +147,13 @@ impl Calibrations {
 
     /// Reads the log.
     pub(super) fn read(&self, manifest: &Manifest) -> Result<Arc<CalibrationLog>, IndexError> {
-        let found = match &self.log {
+        let found = match self.log.as_ref().map(|log| read_log(log.as_ref(), manifest)) {
             None => CalibrationLog::default(),
-            Some(log) => read_log(log.as_ref(), manifest)?,
+            Some(Err(IndexError::Store(StoreError::Replaced { .. }))) => {
+                self.was_replaced.store(true, Ordering::Relaxed);
+                CalibrationLog::default()
+            }
+            Some(found) => found?,
         };
         Ok(self.set(found))
     }
@@ -498,6 +505,13 @@ impl Index {
             return Ok(None);
         }
         let all = &self.calibrations.all(&self.manifest)?.calibrations;
+        if self.calibrations.was_replaced.load(Ordering::Relaxed) {
+            notes.push(format!(
+                "{}: another index was published here, so the calibrations with given queries cannot be read; open \
+                 the index again",
+                self.path().display()
+            ));
+        }
         let named = choice.find(all);
         if named.is_none() && choice != CalibrationChoice::Usual {
             let what = format!("{}: the chosen calibration was removed meanwhile", self.path().display());
