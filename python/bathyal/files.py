@@ -7,7 +7,7 @@ import pathlib
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from bathyal import _bathyal
 from bathyal.arguments import DTYPES, Data, Path, columns, whole
@@ -216,6 +216,16 @@ def read_ids(path: Path) -> tuple[NDArray[np.uint32], NDArray[np.float32] | None
 
         return hdf5.read_ids(path)
     return _bathyal.read_ids(path)
+
+
+def true_neighbors(given: ArrayLike | Path) -> tuple[NDArray[np.uint32], NDArray[np.float32] | None]:
+    """Returns the ids of true neighbours, and their distances if ``given`` is a file that has them."""
+    if isinstance(given, str | os.PathLike):
+        return read_ids(given)
+    ids = np.asarray(given)
+    if ids.ndim != 2 or ids.dtype.kind not in "iu":
+        raise ValueError(f"groundtruth is {ids.shape} of {ids.dtype}; expected ids, queries x k")
+    return narrow_ids(ids, "groundtruth"), None
 
 
 def write_ids(path: Path, ids: NDArray[Any], distances: NDArray[Any] | None = None) -> None:

@@ -14,7 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 from bathyal import _bathyal, awaiting
 from bathyal.arguments import Path, columns, whole
 from bathyal.checking import inspect
+from bathyal.files import true_neighbors
 from bathyal.inputs import VECTORS, ArgumentLabel
+from bathyal.progress import Receiver, progress_receiver
 from bathyal.results import Costs, Found, FoundRanges, SearchStats, raise_warnings
 from bathyal.search_request import Mode, SearchRequest, search_request, takes_request
 from bathyal.search_request import rows as rows_of
@@ -233,6 +235,71 @@ class Index:
         request = search_request((), k, recall, threads=threads, in_flight=in_flight)
         report: dict[str, Any] = json.loads(_bathyal.warm(self._handle, request.arguments))
         return report
+
+    def calibrate(
+        self,
+        queries: ArrayLike | Path,
+        *,
+        name: str = "default",
+        groundtruth: ArrayLike | Path | None = None,
+        max_queries: int = 1000,
+        threads: int = 0,
+        progress: bool | Receiver = True,
+    ) -> dict[str, Any]:
+        """Measures which effort reaches which recall with ``queries``, for searches that ask for a recall.
+
+        A build calibrates with vectors of the data. Queries from another source, such as texts that search
+        images, find less than the recall that they ask for. This call measures the recall of such queries, and
+        publishes the result beside the index: searches use it from then on, also after the index was opened
+        again. Nothing of the index is built again.
+
+        Args:
+            queries: queries like those to come, some hundred or more, converted as :meth:`search` converts
+                them.
+            name: name of the calibration; one of the same name is replaced. A search uses the one named in
+                ``calibration``, or else ``"default"``. If there is none of that name, it takes the largest
+                effort that any calibration of the index chooses.
+            groundtruth: ids of the exact neighbours of all ``queries``, nearest first, or their file. None
+                finds them by one pass over the vectors of the index.
+            max_queries: most queries to measure; of more, a sample is taken.
+            threads: 0 means all cores.
+            progress: as :func:`build` takes it.
+
+        Returns ``name``, ``queries`` (the number measured), ``before`` (for each ``k``, the recall that these
+        queries ``found`` by the calibration of the build when they ``asked`` for a recall), ``curves``,
+        ``seconds`` and ``truth_seconds``.
+
+        Raises:
+            ValueError: arguments that do not fit the index, an index that compares all its vectors, or one
+                that has changed since its build.
+            BlockingIOError: another process calibrates the index now.
+
+        >>> import numpy as np, bathyal
+        >>> random = np.random.default_rng(1)
+        >>> index = bathyal.build(random.normal(size=(2000, 16)).astype(np.float32), "images.index")
+        >>> report = index.calibrate(random.uniform(-9, 9, (300, 16)).astype(np.float32), name="text")
+        >>> report["name"], report["queries"], index.calibrations()[0]["name"]
+        ('text', 300, 'text')
+        >>> index.remove_calibration("text"), index.calibrations()
+        (True, [])
+        """
+        rows, _ = rows_of(queries, self._element, self._dim)
+        truth = None if groundtruth is None else true_neighbors(groundtruth)
+        counts = (whole("max_queries", max_queries, least=1), whole("threads", threads))
+        with progress_receiver(progress) as receiver:
+            text = self._handle.calibrate(rows, name, truth, counts, receiver)
+        report: dict[str, Any] = json.loads(text)
+        return report
+
+    def calibrations(self) -> list[dict[str, Any]]:
+        """Returns the calibrations of :meth:`calibrate`: ``name``, ``measured_at`` (seconds since 1970),
+        ``queries``, ``curves`` and ``reach`` of each."""
+        found: list[dict[str, Any]] = json.loads(self._handle.calibrations())
+        return found
+
+    def remove_calibration(self, name: str) -> bool:
+        """Removes a calibration of :meth:`calibrate`. Returns False if there is none of this name."""
+        return self._handle.remove_calibration(name)
 
     def explain(
         self,

@@ -1,5 +1,6 @@
 //! The command line of `bathyal`: subcommands, options and their help.
 
+mod calibrate;
 mod collection;
 mod collection_change;
 mod collection_create;
@@ -17,6 +18,7 @@ mod store;
 mod stripe;
 mod warm;
 
+pub use calibrate::CalibrateArguments;
 pub use collection::CollectionCommand;
 pub use collection_change::{
     CollectionCompactArguments, CollectionDeleteArguments, RowsArguments, UpdateArguments, WriteArguments,
@@ -91,6 +93,8 @@ pub enum Command {
     Search(SearchArguments),
     /// Measure an index: recall against throughput over a sweep of effort
     Bench(BenchArguments),
+    /// Measure which effort reaches which recall with your queries, for searches of an existing index
+    Calibrate(CalibrateArguments),
     /// Find the exact neighbours of a file of queries by comparing every vector
     Groundtruth(GroundtruthArguments),
     /// Convert a file of vectors or ids to another format or element

@@ -43,6 +43,7 @@ pub use build::options::{
 };
 pub use build::plan::{BuildPlan, MemoryPlan, PlannedFile, PlannedStage, plan_build};
 pub use build::{build, build_in};
+pub use calibrate::given_queries::{EffortPoint, QueryCalibration};
 pub use error::IndexError;
 pub use exact::exact_neighbors_on;
 pub use extent::check_vectors;
@@ -61,11 +62,12 @@ pub use format::postings::PostingLayout;
 pub use format::stored::{Loss, StoreAs, StoredBefore, StoredEntry};
 pub use locate::{IndexLocation, encoded_keys, find, holding};
 pub use open::{
-    ChangeCounts, CompactOptions, Compaction, CopyOptions, CopyReport, Effort, Explanation, FillOptions,
-    FillReport, Index, IndexStats, InspectReport, MAX_SEARCH_LIST, ManyResult, Numa, OpenOptions,
-    RangeOptions, RangeResult, SalvageReport, SearchMemory, SearchOptions, SearchResult, Searching,
-    StoreShare, StoredVectors, StripeConversion, StripeConversionOptions, TierChoice, WarmReport, compact,
-    compact_in, convert_stripes, convert_stripes_in, copy, fill, inspect, inspect_in, is_loss, probe_store,
+    CalibrateOptions, CalibrateReport, CalibrationChoice, ChangeCounts, CompactOptions, Compaction,
+    CopyOptions, CopyReport, DEFAULT_CALIBRATION, Effort, Explanation, FillOptions, FillReport, Index,
+    IndexStats, InspectReport, MAX_SEARCH_LIST, ManyResult, Numa, OpenOptions, RangeOptions, RangeResult,
+    RecallBefore, SalvageReport, SearchMemory, SearchOptions, SearchResult, Searching, StoreShare,
+    StoredVectors, StripeConversion, StripeConversionOptions, TierChoice, WarmReport, compact, compact_in,
+    convert_stripes, convert_stripes_in, copy, fill, inspect, inspect_in, is_loss, probe_store,
     salvage_vectors, search_many, verify, verify_in,
 };
 pub use query::{

@@ -12,15 +12,15 @@ use bathyal_index::families::{self, FAMILIES};
 use bathyal_index::family::Family;
 use bathyal_index::open::WrapTier;
 use bathyal_index::{
-    BuildOptions, CompactOptions, Counter, DEFAULT_SEED, Effort, Index, IndexError, MOST_CALIBRATION_QUERIES,
-    OpenOptions, OptionDoc, SearchMode, SearchOptions, SearchResult, StoreAs, StripeConversionOptions,
-    StripeOptions, TierChoice, compact_in, convert_layout_in, encoded_keys, find, holding, inspect_in,
-    verify_in,
+    BuildOptions, CalibrateOptions, CompactOptions, Counter, DEFAULT_SEED, Effort, Index, IndexError,
+    MOST_CALIBRATION_QUERIES, OpenOptions, OptionDoc, SearchMode, SearchOptions, SearchResult, StoreAs,
+    StripeConversionOptions, StripeOptions, TierChoice, compact_in, convert_layout_in, encoded_keys, find,
+    holding, inspect_in, verify_in,
 };
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use bathyal_tier::{Control, Tier, TierProfile};
-use bathyal_vectors::VectorFile;
-use numpy::{PyArray1, PyReadonlyArray1};
+use bathyal_vectors::{IdFile, VectorFile};
+use numpy::{PyArray1, PyReadonlyArray1, PyReadonlyArray2};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -454,6 +454,45 @@ impl IndexHandle {
     /// The changes since the build, as JSON.
     fn changed(&self) -> PyResult<String> {
         Ok(serde_json::to_string(&self.index()?.changed()).map_err(Failure::from)?)
+    }
+
+    /// Calibrates the index with `queries`; `truth` are the ids and distances of their true neighbours. Returns
+    /// the report as JSON.
+    fn calibrate(
+        &self,
+        py: Python<'_>,
+        queries: &Bound<'_, PyAny>,
+        name: String,
+        truth: Option<(PyReadonlyArray2<'_, u32>, Option<PyReadonlyArray2<'_, f32>>)>,
+        (count, threads): (usize, usize),
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<String> {
+        let index = self.index()?;
+        let queries = vectors(queries, "queries")?;
+        let truth = truth.map(|(ids, distances)| {
+            let ids = ids.as_array();
+            let distances = distances.map(|distances| distances.as_array().iter().copied().collect());
+            IdFile::from_parts(ids.ncols(), ids.iter().copied().collect(), distances)
+        });
+        let truth = truth.transpose().map_err(Failure::from)?;
+        let options = CalibrateOptions { name, queries: count, truth, threads };
+        let report = run_detached(py, progress, |watch| {
+            index.calibrate(&queries, &options, watch).map_err(Failure::from)
+        })?;
+        Ok(serde_json::to_string(&report).map_err(Failure::from)?)
+    }
+
+    /// Returns the calibrations with queries, as JSON.
+    fn calibrations(&self, py: Python<'_>) -> PyResult<String> {
+        let index = self.index()?;
+        let all = py.detach(|| index.calibrations()).map_err(Failure::from)?;
+        Ok(serde_json::to_string(&all).map_err(Failure::from)?)
+    }
+
+    /// Removes a calibration. Returns false if there was none of this name.
+    fn remove_calibration(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
+        let index = self.index()?;
+        Ok(py.detach(|| index.remove_calibration(name)).map_err(Failure::from)?)
     }
 
     /// Answers `queries`, an array of `queries x dim` or a single query.

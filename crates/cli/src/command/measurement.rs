@@ -303,7 +303,7 @@ pub(super) fn search_options(settings: &SearchSettings, effort: Effort) -> Searc
         threads: settings.threads,
         mode: settings.mode.map(ModeName::mode),
         in_flight: settings.in_flight.map(|queries| queries as usize),
-        timed: false,
+        ..SearchOptions::default()
     }
 }
 

@@ -3,6 +3,7 @@
 mod bench;
 mod build;
 mod build_plan;
+mod calibrate;
 mod collection;
 mod compact;
 mod completions;
@@ -88,6 +89,7 @@ fn dispatch(command: &Command, console: &Console) -> Result<(), Failure> {
         Command::Build(arguments) => build::run(arguments, console),
         Command::Search(arguments) => search::run(arguments, console),
         Command::Bench(arguments) => bench::run(arguments, console),
+        Command::Calibrate(arguments) => calibrate::run(arguments, console),
         Command::Groundtruth(arguments) => groundtruth::run(arguments, console),
         Command::Convert(arguments) => convert::run(arguments, console),
         Command::ConvertLayout(arguments) => convert_layout::run(arguments, console),

@@ -5,6 +5,7 @@
 //! ([`Calibration`]), and one solver finds the cheapest effort that reaches a recall (`solve`). The queries
 //! of a calibration with their true neighbours are a `trial`.
 
+pub mod given_queries;
 pub mod list;
 pub mod probed;
 pub mod reach;
@@ -70,7 +71,7 @@ impl<P> Default for Calibration<P> {
 impl<P: Point> Calibration<P> {
     /// Returns the ends of each curve for a description: k, and the points with the least and the most
     /// recall.
-    pub(crate) fn ends(&self) -> Vec<(u32, P, P)> {
+    pub fn ends(&self) -> Vec<(u32, P, P)> {
         let by_recall = |a: &&P, b: &&P| a.recall().total_cmp(&b.recall());
         let ends = |curve: &Curve<P>| {
             let (least, most) =

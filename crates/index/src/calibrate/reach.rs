@@ -92,9 +92,9 @@ impl Unlike {
     pub(crate) fn note(&self, asked: &str) -> String {
         let Unlike { queries, of } = self;
         format!(
-            "{queries} of {of} queries are farther from all vectors than the queries that this index was \
-             calibrated with: {asked} is not promised for such; build it with some of them as calibration \
-             queries, or ask for more"
+            "{queries} of {of} queries are farther from all vectors than the queries that this index was calibrated \
+             with: {asked} is not promised for such; calibrate it with some of them (bathyal calibrate), or ask for \
+             more"
         )
     }
 }

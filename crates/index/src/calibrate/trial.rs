@@ -17,7 +17,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The numbers of neighbours that get a curve.
-const CALIBRATED_K: [u32; 3] = [1, 10, 100];
+pub(crate) const CALIBRATED_K: [u32; 3] = [1, 10, 100];
 /// The fewest vectors with a calibration: comparing all of fewer vectors is exact and cheap.
 pub(crate) const LEAST_VECTORS: usize = 200;
 /// At most this fraction (1/10) of the vectors is held out, so that the index without them resembles the

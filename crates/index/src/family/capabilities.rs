@@ -75,6 +75,8 @@ pub(crate) struct CardUse {
 pub(crate) struct OpenCapabilities<'a> {
     /// Searches aim at an overall ratio.
     pub(crate) ratio: Option<&'a dyn RatioTargets>,
+    /// True if candidates are read alone, without the other vectors on their pages.
+    pub(crate) reads_candidates_alone: bool,
     /// Searches run before all data have arrived.
     pub(crate) arrival: Option<&'a dyn EarlySearch>,
     /// Searches know which vectors match a filter before they read them.

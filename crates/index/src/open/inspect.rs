@@ -1,6 +1,8 @@
 //! `inspect`: describes the content of an index.
 
+use super::calibrations::Calibrations;
 use super::change::{self, ChangeCounts};
+use crate::calibrate::given_queries::QueryCalibration;
 use crate::error::IndexError;
 use crate::families;
 use crate::family::Description;
@@ -45,6 +47,10 @@ pub struct InspectReport {
     /// The changes since the index was built; absent in JSON if there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changed: Option<ChangeCounts>,
+    /// The calibrations with queries of its user, in the order of their names; absent in JSON if there are
+    /// none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub calibrations: Vec<QueryCalibration>,
     /// Bytes of an unfinished record at the end of the log of changes. Its writer is running, or was killed;
     /// the change was not acknowledged.
     #[serde(skip_serializing_if = "is_zero")]
@@ -96,6 +102,7 @@ pub fn inspect_in(directory: &dyn Generation, progress: &dyn Progress) -> Result
         paged_amplification: manifest.paged_file().bytes as f64 / manifest.data_bytes as f64,
         parts: parts(directory, &manifest)?,
         changed: (changed.log_bytes > 0).then_some(changed),
+        calibrations: Calibrations::of(directory).all(&manifest)?.calibrations.clone(),
         unfinished_change_bytes,
         description,
         manifest,

@@ -2,6 +2,7 @@
 //! an engine of its own.
 
 mod blocks;
+mod calibrations;
 mod caller;
 mod card_fallback;
 mod change;
@@ -35,6 +36,9 @@ mod warm;
 mod within;
 
 pub use blocks::DEFAULT_BLOCK_QUERIES;
+pub use calibrations::{
+    CalibrateOptions, CalibrateReport, CalibrationChoice, DEFAULT_CALIBRATION, NameHash, RecallBefore,
+};
 pub use change::{ChangeCounts, MOST_CHANGED_BYTES};
 pub use compact::{CompactOptions, Compaction, compact, compact_in};
 pub use convert_stripes::{StripeConversion, StripeConversionOptions, convert_stripes, convert_stripes_in};
@@ -77,6 +81,7 @@ use bathyal_tier::numa::Nodes;
 use bathyal_tier::{Control, EngineOptions, Tier, TierProfile};
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::{Progress, Silent};
+use calibrations::Calibrations;
 use caller::Waiting;
 use card_fallback::{CardTrouble, Reopening};
 use change::{Changing, FoundLog};
@@ -124,6 +129,8 @@ pub struct Index {
     opening: Requests,
     /// The changes since the build; `None` if the index does not take changes.
     changing: Option<Changing>,
+    /// The calibrations with queries of the user.
+    calibrations: Calibrations,
     /// Bytes of the buffers of a search thread, and of responses that are being received into them.
     thread_bytes: u64,
     /// The name of the graphics card that searches.
@@ -381,6 +388,7 @@ impl Index {
             opening: traffic.as_ref().map_or_else(Requests::default, |traffic| traffic.now()),
             traffic,
             changing,
+            calibrations: Calibrations::of(directory),
             thread_bytes,
             split,
             planning,
@@ -531,7 +539,7 @@ impl Index {
         result.notes = notes;
         result.notes.extend(self.trouble.note());
         result.note_short(self.opened.in_place().is_some());
-        result.note_unlike(self.stored.reach(), options.effort);
+        result.note_unlike(&self.chosen_reach(options.calibration), options.effort);
         Ok(result)
     }
 

@@ -1,5 +1,6 @@
 //! The options of opening and of searching an index.
 
+use super::calibrations::CalibrationChoice;
 use super::numa::Numa;
 use super::pool::SearchMemory;
 use super::tier::TierChoice;
@@ -134,6 +135,8 @@ pub struct SearchOptions {
     pub k: usize,
     /// The effort.
     pub effort: Effort,
+    /// The calibration for [`Effort::Recall`].
+    pub calibration: CalibrationChoice,
     /// Groups that a cluster index scans, or the most posting lists that a query reads. `None` chooses by the
     /// calibration; the number of groups is then an average, and some queries scan more.
     pub probes: Option<u32>,
@@ -165,6 +168,7 @@ impl Default for SearchOptions {
         SearchOptions {
             k: 10,
             effort: Effort::Recall(0.95),
+            calibration: CalibrationChoice::Usual,
             probes: None,
             prune: None,
             beam_width: None,

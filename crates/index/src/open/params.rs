@@ -142,7 +142,10 @@ impl Index {
                 if !(recall > 0.0 && recall <= 1.0) {
                     return refuse(format!("recall is {recall}; it must be above 0 and at most 1"));
                 }
-                self.effort_for(k, recall, vectors, &mut notes)
+                match self.calibrated_effort(k, recall, options.calibration, &mut notes)? {
+                    Some(effort) => effort,
+                    None => self.effort_for(k, recall, vectors, &mut notes),
+                }
             }
             Effort::Ratio(ratio) => self.effort_for_ratio(k, ratio, vectors, &mut notes)?,
         };

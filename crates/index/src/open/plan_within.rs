@@ -203,7 +203,7 @@ impl Index {
     }
 
     /// Refuses sets with another number of rows, and indexes whose rows have changed since the build.
-    fn check_set(&self, set: &RowSet) -> Result<(), IndexError> {
+    pub(super) fn check_set(&self, set: &RowSet) -> Result<(), IndexError> {
         let refuse =
             |what: String| Err(IndexError::Parameter(format!("{}: {what}", self.directory.display())));
         if self.opened.in_place().is_some() {

@@ -94,7 +94,7 @@ impl Index {
             changes,
         )?;
         let own_counters = self.own_counters;
-        let calibrated = Some((options.effort, self.stored.reach().to_vec()));
+        let calibrated = Some((options.effort, self.chosen_reach(options.calibration)));
         let card = self.trouble.clone();
         Ok((job, ResultPlan { count, own_counters, used, notes, card, calibrated }))
     }

@@ -1,5 +1,6 @@
 //! `verify`: compares every byte of an index with its checksums, and runs the checks of its family.
 
+use super::calibrations::Calibrations;
 use super::change;
 use crate::error::IndexError;
 use crate::families;
@@ -67,6 +68,11 @@ pub fn verify_in(directory: &dyn Generation, progress: &dyn Progress) -> Result<
             report.bytes += changed.log_bytes;
             report.vectors = (report.vectors + changed.inserted).saturating_sub(changed.deleted);
         }
+    }
+    match Calibrations::of(directory).all(&manifest) {
+        Err(damage @ (IndexError::Damaged { .. } | IndexError::Store(_))) => report.fault(damage.to_string()),
+        Err(other) => return Err(other),
+        Ok(calibrations) => report.bytes += calibrations.end,
     }
     Ok(report)
 }

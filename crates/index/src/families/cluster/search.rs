@@ -74,6 +74,12 @@ impl Cluster {
         self.pages.layout.group_blocks() * self.codec.block_bytes()
     }
 
+    /// Returns true if candidates are compared without the other vectors on their pages. A card with the vectors
+    /// compares only those of the best candidates.
+    fn reads_candidates_alone(&self) -> bool {
+        self.pages.lone() || self.card.as_ref().is_some_and(Scans::computes_exact_distances)
+    }
+
     fn shape(&self) -> ClusterShape {
         let code_bytes = self.codec.code_bytes() as u32;
         let all = self.entry.all_bytes(code_bytes).max(1) as f64;
@@ -84,8 +90,7 @@ impl Cluster {
             stored_codes: self.entry.group_codes() as f64,
             vector_bytes: self.pages.layout.vector_bytes() as u32,
             page_bytes: self.entry.page_bytes,
-            // A card with the vectors compares only those of the best candidates.
-            lone: self.pages.lone() || self.card.as_ref().is_some_and(Scans::computes_exact_distances),
+            lone: self.reads_candidates_alone(),
             absent_share: 1.0 - (self.codes.len() as f64 + on_card) / all,
         }
     }
@@ -400,6 +405,7 @@ impl Opened for Cluster {
 
     fn capabilities(&self) -> OpenCapabilities<'_> {
         OpenCapabilities {
+            reads_candidates_alone: self.reads_candidates_alone(),
             arrival: Some(self),
             filter: Some(self),
             single_vectors: Some(self),

@@ -284,7 +284,11 @@ impl Opened for Flat {
     }
 
     fn capabilities(&self) -> OpenCapabilities<'_> {
-        OpenCapabilities { filter: Some(self), ..OpenCapabilities::default() }
+        OpenCapabilities {
+            reads_candidates_alone: self.pages.lone(),
+            filter: Some(self),
+            ..OpenCapabilities::default()
+        }
     }
 
     fn query_state(self: Arc<Self>) -> Box<dyn QueryState> {

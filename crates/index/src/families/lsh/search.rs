@@ -423,6 +423,7 @@ impl Opened for Lsh {
 
     fn capabilities(&self) -> OpenCapabilities<'_> {
         OpenCapabilities {
+            reads_candidates_alone: self.pages.lone(),
             ratio: Some(self),
             filter: Some(self),
             inserts: Some(self),

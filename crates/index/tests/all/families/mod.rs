@@ -5,6 +5,7 @@
 mod answers;
 mod back;
 mod budgets;
+mod calibrations;
 mod counters;
 mod duplicates;
 mod effort;
