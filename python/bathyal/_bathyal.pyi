@@ -36,7 +36,7 @@ class _BuildArguments(TypedDict):
 
 class _SearchArguments(TypedDict):
     k: int
-    recall: float
+    recall: float | None
     ratio: float | None
     search_list: int | None
     probes: int | None
@@ -148,7 +148,7 @@ class _FileArguments(TypedDict):
 class _QuestionArguments(TypedDict):
     field: str | None
     k: int
-    recall: float
+    recall: float | None
     search_list: int | None
     filter: _Condition | None
     columns: list[str]

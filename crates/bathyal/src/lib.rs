@@ -90,12 +90,12 @@ pub use bathyal_index::open::{
 pub use bathyal_index::{
     BuildOptions, BuildPlan, BuildReport, ChangeCounts, CompactOptions, Compaction, CopyOptions, CopyReport,
     Counter, Effort, Explanation, FillOptions, FillReport, Index, IndexError as Error, IndexStats,
-    InspectReport, LayoutConversion, Loss, ManyResult, MemoryPlan, NO_ID, Numa, OpenOptions, OwnCosts,
-    OwnTotals, PlannedFile, PlannedStage, QueryStats, RangeOptions, RangeResult, RowSet, SalvageReport,
-    SearchMemory, SearchMode, SearchOptions, SearchResult, SearchTotals, Searching, StoreAs, StoreOptions,
-    StoredEntry, StoredVectors, StripeConversion, StripeConversionOptions, TierChoice, WarmReport,
-    WithinPlan, build, compact, convert_layout, convert_stripes, copy, fill, inspect, plan_build,
-    probe_store, salvage_vectors, search_many, verify,
+    InspectReport, LayoutConversion, Loss, ManyResult, MemoryPlan, NO_ID, NamedEfforts, Numa, OpenOptions,
+    OwnCosts, OwnTotals, PlannedFile, PlannedStage, QueryStats, RangeOptions, RangeResult, RowSet,
+    SalvageReport, SearchMemory, SearchMode, SearchOptions, SearchRequest, SearchResult, SearchTotals,
+    Searching, StoreAs, StoreOptions, StoredEntry, StoredVectors, StripeConversion, StripeConversionOptions,
+    TierChoice, WarmReport, WithinPlan, build, compact, convert_layout, convert_stripes, copy, fill, inspect,
+    plan_build, probe_store, salvage_vectors, search_many, verify,
 };
 pub use bathyal_kernels::{Element, Metric};
 pub use bathyal_tier::Control;

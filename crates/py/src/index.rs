@@ -12,10 +12,10 @@ use bathyal_index::families::{self, FAMILIES};
 use bathyal_index::family::Family;
 use bathyal_index::open::WrapTier;
 use bathyal_index::{
-    BuildOptions, CompactOptions, Counter, DEFAULT_SEED, Effort, Index, IndexError, MOST_CALIBRATION_QUERIES,
-    OpenOptions, OptionDoc, SearchMode, SearchOptions, SearchResult, StoreAs, StripeConversionOptions,
-    StripeOptions, TierChoice, compact_in, convert_layout_in, encoded_keys, find, holding, inspect_in,
-    verify_in,
+    BuildOptions, CompactOptions, Counter, DEFAULT_RECALL, DEFAULT_SEED, Index, IndexError,
+    MOST_CALIBRATION_QUERIES, NamedEfforts, OpenOptions, OptionDoc, SearchMode, SearchOptions, SearchResult,
+    StoreAs, StripeConversionOptions, StripeOptions, TierChoice, compact_in, convert_layout_in, encoded_keys,
+    find, holding, inspect_in, verify_in,
 };
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use bathyal_tier::{Control, Tier, TierProfile};
@@ -25,6 +25,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -224,7 +225,7 @@ pub(crate) fn convert_stripes(
 #[pyo3(from_item_all)]
 pub(crate) struct SearchArguments {
     k: usize,
-    recall: f32,
+    recall: Option<f32>,
     ratio: Option<f32>,
     search_list: Option<u32>,
     probes: Option<u32>,
@@ -240,37 +241,23 @@ pub(crate) struct SearchArguments {
 impl SearchArguments {
     /// Returns the target recall.
     pub(crate) fn recall(&self) -> f32 {
-        self.recall
+        self.recall.unwrap_or(DEFAULT_RECALL)
     }
 
+    /// Returns the options of the library. The search checks them.
     pub(crate) fn options(&self) -> PyResult<SearchOptions> {
-        let mode = match self.mode.as_deref() {
-            None => None,
-            Some("batched") => Some(SearchMode::Batched),
-            Some("pipelined") => Some(SearchMode::Pipelined),
-            Some(other) => {
-                let message = format!("unknown mode '{other}': it is one of batched, pipelined");
-                return Err(PyValueError::new_err(message));
-            }
-        };
-        let effort = match (self.search_list, self.ratio) {
-            (Some(_), Some(_)) => {
-                return Err(PyValueError::new_err("search_list and ratio are two efforts; give one of them"));
-            }
-            (Some(search_list), None) => Effort::SearchList(search_list),
-            (None, Some(ratio)) => Effort::Ratio(ratio),
-            (None, None) => Effort::Recall(self.recall),
-        };
-        let (k, beam_width, threads) = (self.k, self.beam_width, self.threads);
+        let SearchArguments { recall, search_list, ratio, .. } = *self;
+        let effort = NamedEfforts { recall, search_list, ratio }.effort().map_err(Failure::from)?;
+        let mode = self.mode.as_deref().map(SearchMode::from_str).transpose();
         Ok(SearchOptions {
-            k,
+            k: self.k,
             effort,
             probes: self.probes,
             prune: self.prune,
-            beam_width,
+            beam_width: self.beam_width,
             multi_probe: self.multi_probe,
-            threads,
-            mode,
+            threads: self.threads,
+            mode: mode.map_err(PyValueError::new_err::<String>)?,
             in_flight: self.in_flight,
             timed: false,
         })

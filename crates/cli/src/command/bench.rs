@@ -42,6 +42,8 @@ struct BenchOutput<'a> {
 
 pub(super) fn run(arguments: &BenchArguments, console: &Console) -> Result<(), Failure> {
     let settings = &arguments.settings;
+    let efforts = efforts(&arguments.search_lists, settings.k).into_iter().map(Effort::SearchList);
+    let sweep = efforts.map(|effort| search_options(settings, effort)).collect::<Result<Vec<_>, _>>()?;
     let began = Instant::now();
     let index = open(&arguments.index, settings, console)?;
     let open_seconds = began.elapsed().as_secs_f64();
@@ -49,7 +51,6 @@ pub(super) fn run(arguments: &BenchArguments, console: &Console) -> Result<(), F
     let queries = console.open_vectors(&arguments.queries)?;
     let k = (settings.k as usize).min(index.len());
     let exact = exact::open(&arguments.groundtruth, &index, k, queries.count())?;
-    let efforts = efforts(&arguments.search_lists, settings.k);
     let jsonl = output(arguments, "jsonl");
     let plot_path = output(arguments, "svg");
     // Find an output that cannot be written before the work.
@@ -58,15 +59,14 @@ pub(super) fn run(arguments: &BenchArguments, console: &Console) -> Result<(), F
     let scan = |data: &PathBuf| ExactScan::measure(data, &index, &queries, (k, settings.threads), console);
     let exact_scan = arguments.data.as_ref().map(scan).transpose()?;
     let progress = console.progress();
-    progress.stage("measuring", efforts.len() as u64 * u64::from(arguments.repeats));
+    progress.stage("measuring", sweep.len() as u64 * u64::from(arguments.repeats));
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
     let mut points = Vec::with_capacity(efforts.len());
-    for (step, &search_list) in efforts.iter().enumerate() {
-        let effort = Effort::SearchList(search_list);
+    for (step, options) in sweep.iter().enumerate() {
         let mut runs = Vec::with_capacity(arguments.repeats as usize);
         for repeat in 0..arguments.repeats {
             let before = processor_seconds();
-            let found = index.search(&queries, &search_options(settings, effort), control)?;
+            let found = index.search(&queries, options, control)?;
             let processor_seconds = before.zip(processor_seconds()).map(|(before, after)| after - before);
             let spent = Spent { open_seconds, processor_seconds };
             let mut judge = Judge::new(&exact, index.metric());
@@ -74,7 +74,15 @@ pub(super) fn run(arguments: &BenchArguments, console: &Console) -> Result<(), F
             let shape = (k, found.threads);
             let not_counted =
                 NotCounted::of(&index, &settings.tier, &queries, queries.count(), shape, Some(&exact));
-            runs.push(Measurement::of(&index, settings, effort, &found, judge.quality(), spent, not_counted));
+            runs.push(Measurement::of(
+                &index,
+                settings,
+                options,
+                &found,
+                judge.quality(),
+                spent,
+                not_counted,
+            ));
             progress.advance(step as u64 * u64::from(arguments.repeats) + u64::from(repeat) + 1);
         }
         points.extend(median(runs));

@@ -6,7 +6,7 @@
 //! workers.
 
 use super::pool::{Answers, BorrowedEngine, Job, PendingJob, Pool, Scratch, process};
-use super::{Index, SearchOptions, SearchResult};
+use super::{Index, SearchOptions, SearchRequest, SearchResult};
 use crate::error::IndexError;
 use bathyal_tier::{Control, Cx, Engine, RunError, RunningQueries, Step, TierError, thread_waker};
 use bathyal_vectors::VectorFile;
@@ -143,9 +143,9 @@ impl Index {
         control: Control<'_>,
         meanwhile: &dyn Fn(),
     ) -> Result<SearchResult, IndexError> {
-        let rows = 0..queries.count();
+        let (request, rows) = (SearchRequest::new(options)?, 0..queries.count());
         self.check_queries(queries, rows.clone())?;
-        self.search_rows(queries, rows, options, Waiting { control, meanwhile })
+        self.search_rows(queries, rows, &request, Waiting { control, meanwhile })
     }
 
     /// Runs a job on the calling thread if that is faster, and otherwise on `threads` workers.

@@ -1,6 +1,6 @@
 //! Explanation of one query: its time and its memory.
 
-use super::{Index, SearchOptions};
+use super::{Index, SearchOptions, SearchRequest};
 use crate::error::IndexError;
 use crate::query::{Clock, OwnTotals, Phase, SearchParams};
 use bathyal_kernels::Neighbor;
@@ -178,7 +178,7 @@ impl Index {
         }
         self.check_queries(queries, row..row + 1)?;
         let changes = self.changes();
-        let (mut params, mut notes) = self.params(options, changes.as_ref())?;
+        let (mut params, mut notes) = self.params(&SearchRequest::new(options)?, changes.as_ref())?;
         params.timed = true;
         self.affordable_in_flight(1, 1, self.stored.planned_list(&params))?;
         let mut engine = Engine::new(self.tier.clone(), self.engine)?;

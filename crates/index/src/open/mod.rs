@@ -21,7 +21,9 @@ mod plan_within;
 mod planning;
 mod pool;
 mod probing;
+mod queries;
 mod range;
+mod request;
 mod result;
 mod salvage;
 mod scan;
@@ -44,11 +46,13 @@ pub use fill::{FillOptions, FillReport, fill};
 pub use inspect::{InspectReport, PartReport, inspect, inspect_in};
 pub use many::{ManyResult, Place, search_many};
 pub use numa::Numa;
-pub use options::{
-    Effort, MAX_BEAM_WIDTH, MAX_MULTI_PROBE, MAX_SEARCH_LIST, OpenOptions, SearchOptions, WrapTier,
-};
+pub use options::{OpenOptions, WrapTier};
 pub use probing::probe_store;
 pub use range::{RangeOptions, RangeResult};
+pub use request::{
+    DEFAULT_K, DEFAULT_RECALL, Effort, MAX_BEAM_WIDTH, MAX_MULTI_PROBE, MAX_SEARCH_LIST, NamedEfforts,
+    SearchOptions, SearchRequest,
+};
 pub use result::SearchResult;
 pub use salvage::{SalvageReport, is_loss, salvage_vectors};
 pub use searching::Searching;
@@ -478,7 +482,8 @@ impl Index {
     /// # Errors
     /// [`IndexError::Parameter`] for options that do not fit the index.
     pub fn query_bytes(&self, options: &SearchOptions) -> Result<u64, IndexError> {
-        let (params, _) = self.params(options, self.changes().as_ref())?;
+        let request = SearchRequest::new(options)?;
+        let (params, _) = self.params(&request, self.changes().as_ref())?;
         Ok(self.stored.query_bytes(self.stored.planned_list(&params)))
     }
 
@@ -520,11 +525,11 @@ impl Index {
         &self,
         queries: &VectorFile,
         rows: Range<usize>,
-        options: &SearchOptions,
+        request: &SearchRequest,
         waiting: impl Into<Waiting<'a>>,
     ) -> Result<SearchResult, IndexError> {
-        let changes = self.changes();
-        let (params, notes) = self.params(options, changes.as_ref())?;
+        let (changes, options) = (self.changes(), request.options());
+        let (params, notes) = self.params(request, changes.as_ref())?;
         let raw = RawQueries::from_range(queries, rows);
         let threads = self.suited_threads(options.threads, raw.count, &params);
         let mut result = self.search_raw(raw, params, (threads, options.in_flight), changes, waiting)?;

@@ -4,7 +4,7 @@
 
 use super::Index;
 use super::change::Changing;
-use super::options::{Effort, MAX_SEARCH_LIST, SearchOptions};
+use super::request::{Effort, MAX_SEARCH_LIST, SearchOptions, SearchRequest};
 use crate::cost::demand::{Demand, moved_bytes};
 use crate::error::IndexError;
 use crate::query::within::{NEVER_LATE, most_of};
@@ -138,18 +138,20 @@ impl Index {
         options: &SearchOptions,
         within: &RowSet,
     ) -> Result<(WithinPlan, String), IndexError> {
-        self.planned_within(options, within).map(|planned| (planned.plan, planned.reason))
+        self.planned_within(&SearchRequest::new(options)?, within)
+            .map(|planned| (planned.plan, planned.reason))
     }
 
     pub(super) fn planned_within(
         &self,
-        options: &SearchOptions,
+        request: &SearchRequest,
         set: &RowSet,
     ) -> Result<Planned, IndexError> {
         self.check_set(set)?;
+        let options = request.options();
         let (count, rows) = (set.count(), set.rows());
         let wanted = options.k.min(count.max(1) as usize);
-        let (params, notes) = self.params(&SearchOptions { k: wanted, ..*options }, None)?;
+        let (params, notes) = self.params(&request.for_neighbors(wanted), None)?;
         let list = params.search_list.min(count.max(1) as usize).max(params.k);
         let params =
             SearchParams { k: params.k.min(count as usize), search_list: list, early: None, ..params };
@@ -246,7 +248,7 @@ impl Index {
             Effort::Ratio(ratio) => Effort::Ratio(ratio),
         };
         let options = SearchOptions { k: more, effort, probes: options.probes.map(scaled), ..*options };
-        let (params, _) = self.params(&options, None).ok()?;
+        let (params, _) = self.params(&SearchRequest::new(&options).ok()?, None).ok()?;
         self.affordable_in_flight(1, 1, self.stored.planned_list(&params)).ok()?;
         Some(SearchParams { early: None, ..params })
     }

@@ -5,7 +5,7 @@
 //! was asked for, and a query with few vectors around it costs no more than an ordinary search.
 
 use super::pool::{AnsweredQuery, Answers, Job, RangePlan, RawQueries};
-use super::{Effort, Index, SearchOptions};
+use super::{DEFAULT_RECALL, Effort, Index, SearchOptions, SearchRequest};
 use crate::error::IndexError;
 use crate::query::changes::Changes;
 use crate::query::{Counter, OwnCosts, QueryStats, SearchMode, SearchParams, SearchTotals};
@@ -39,7 +39,33 @@ pub struct RangeOptions {
 
 impl Default for RangeOptions {
     fn default() -> Self {
-        RangeOptions { recall: 0.95, limit: None, beam_width: None, threads: 0, mode: None, in_flight: None }
+        RangeOptions {
+            recall: DEFAULT_RECALL,
+            limit: None,
+            beam_width: None,
+            threads: 0,
+            mode: None,
+            in_flight: None,
+        }
+    }
+}
+
+impl RangeOptions {
+    /// Returns the request of the searches that answer a range search.
+    ///
+    /// # Errors
+    /// [`IndexError::Parameter`] for a number out of range.
+    fn request(&self) -> Result<SearchRequest, IndexError> {
+        if self.limit == Some(0) {
+            return Err(IndexError::Parameter("limit is 0; allow at least one neighbour".into()));
+        }
+        SearchRequest::new(&SearchOptions {
+            effort: Effort::Recall(self.recall),
+            beam_width: self.beam_width,
+            mode: self.mode,
+            in_flight: self.in_flight,
+            ..SearchOptions::default()
+        })
     }
 }
 
@@ -141,27 +167,19 @@ impl Index {
         }
         if radius < 0.0 && self.metric() == Metric::L2 {
             return Err(IndexError::Parameter(format!(
-                "the radius is {radius}, and no squared l2 distance is below 0: give the square of the distance"
+                "the radius is {radius}, and no squared l2 distance is below 0: give the square of the \
+                 distance"
             )));
-        }
-        if options.limit == Some(0) {
-            return Err(IndexError::Parameter("limit is 0; allow at least one neighbour".into()));
         }
         let vectors = self.vectors_with(changes);
         // An index whose vectors are all deleted is searched, too, and finds nothing.
         let limit = options.limit.unwrap_or(usize::MAX).min(vectors).max(1);
-        let search = SearchOptions {
-            effort: Effort::Recall(options.recall),
-            beam_width: options.beam_width,
-            mode: options.mode,
-            in_flight: options.in_flight,
-            ..SearchOptions::default()
-        };
+        let request = options.request()?;
         let mut rounds = Vec::new();
         let mut k = FIRST_K.min(limit);
         let mut before = Vec::new();
         let notes = loop {
-            let (params, notes) = match self.params(&SearchOptions { k, ..search }, changes) {
+            let (params, notes) = match self.params(&request.for_neighbors(k), changes) {
                 Ok(both) => both,
                 // A graphics card does not keep lists as long: the caller notes that the results may be cut.
                 Err(_) if self.searcher().card().is_some() && !rounds.is_empty() => break before,

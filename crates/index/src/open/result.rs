@@ -1,9 +1,8 @@
 //! The result of a search.
 
-use super::Index;
 use super::explain::PhaseTime;
-use super::options::Effort;
 use super::pool::{AnsweredQuery, Answers};
+use super::{Effort, Index};
 use crate::calibrate::reach::{Reach, Unlike};
 use crate::error::IndexError;
 use crate::family::Knob;

@@ -1,10 +1,9 @@
 //! Asynchronous search: a future that works under any executor.
 
 use super::card_fallback::CardTrouble;
-use super::options::Effort;
 use super::pool::{Job, JobContext, PendingJob, Pool, RawQueries};
 use super::result::UsedParams;
-use super::{Index, SearchOptions, SearchResult, collect};
+use super::{Effort, Index, SearchOptions, SearchRequest, SearchResult, collect};
 use crate::calibrate::reach::Reach;
 use crate::error::IndexError;
 use crate::query::Counter;
@@ -83,7 +82,7 @@ impl Index {
         let rows = 0..queries.count();
         self.check_queries(queries, rows.clone())?;
         let changes = self.changes();
-        let (params, notes) = self.params(options, changes.as_ref())?;
+        let (params, notes) = self.params(&SearchRequest::new(options)?, changes.as_ref())?;
         let threads = self.suited_threads(options.threads, rows.len(), &params);
         let (count, used) = (rows.len(), self.used(&params, threads));
         let job = self.job(

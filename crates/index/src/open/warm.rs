@@ -1,7 +1,7 @@
 //! Warm-up: work that would otherwise delay the first queries.
 
 use super::pool::RawQueries;
-use super::{Index, SearchOptions, thread_count};
+use super::{Index, SearchOptions, SearchRequest, thread_count};
 use crate::error::IndexError;
 use bathyal_kernels::{Element, from_f32};
 use bathyal_tier::Control;
@@ -37,7 +37,8 @@ impl Index {
     pub fn warm(&self, options: &SearchOptions, control: Control<'_>) -> Result<WarmReport, IndexError> {
         let started = Instant::now();
         let changes = self.changes();
-        let (params, _) = self.params(options, changes.as_ref())?;
+        let request = SearchRequest::new(options)?;
+        let (params, _) = self.params(&request, changes.as_ref())?;
         // Vectors decoded from codes and centroids: no page is read for them.
         let mut samples = Vec::new();
         self.opened.samples(WARM_QUERIES, &mut samples);

@@ -5,7 +5,7 @@ use super::plan_within::{Planned, usable_neighbors};
 use super::pool::{Job, RawQueries};
 use super::result::{UsedParams, collect};
 use super::scan::Pass;
-use super::{Index, SearchOptions, SearchResult, thread_count};
+use super::{Index, SearchOptions, SearchRequest, SearchResult, thread_count};
 use crate::error::IndexError;
 use crate::query::within::RowFilter;
 use crate::query::{NO_ID, OwnCosts, QueryStats, RowSet, SearchParams, SearchTotals, WithinPlan};
@@ -51,13 +51,13 @@ impl Index {
         control: Control<'_>,
     ) -> Result<SearchResult, IndexError> {
         self.check_process()?;
-        let rows = 0..queries.count();
+        let (request, rows) = (SearchRequest::new(options)?, 0..queries.count());
         self.check_queries(queries, rows.clone())?;
         self.wait(control)?;
         let (started, before) = (Instant::now(), self.requests());
-        let planned = self.planned_within(options, within)?;
+        let planned = self.planned_within(&request, within)?;
         let mut result = if planned.plan == WithinPlan::All {
-            self.search_rows(queries, rows, options, control)?
+            self.search_rows(queries, rows, &request, control)?
         } else {
             let mut result = self.search_some(queries, options, within, &planned, control)?;
             result.seconds = started.elapsed().as_secs_f64();
