@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use bathyal_console::process_time::processor_seconds;
 use bathyal_console::{Console, Failure, Kind};
-use bathyal_index::Effort;
+use bathyal_index::{Effort, SearchOptions};
 use bathyal_tier::Control;
 use bathyal_vectors::progress::Progress;
 use serde::Serialize;
@@ -42,8 +42,7 @@ struct BenchOutput<'a> {
 
 pub(super) fn run(arguments: &BenchArguments, console: &Console) -> Result<(), Failure> {
     let settings = &arguments.settings;
-    let efforts = efforts(&arguments.search_lists, settings.k).into_iter().map(Effort::SearchList);
-    let sweep = efforts.map(|effort| search_options(settings, effort)).collect::<Result<Vec<_>, _>>()?;
+    let sweep = sweep(arguments)?;
     let began = Instant::now();
     let index = open(&arguments.index, settings, console)?;
     let open_seconds = began.elapsed().as_secs_f64();
@@ -61,7 +60,7 @@ pub(super) fn run(arguments: &BenchArguments, console: &Console) -> Result<(), F
     let progress = console.progress();
     progress.stage("measuring", sweep.len() as u64 * u64::from(arguments.repeats));
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
-    let mut points = Vec::with_capacity(efforts.len());
+    let mut points = Vec::with_capacity(sweep.len());
     for (step, options) in sweep.iter().enumerate() {
         let mut runs = Vec::with_capacity(arguments.repeats as usize);
         for repeat in 0..arguments.repeats {
@@ -74,15 +73,8 @@ pub(super) fn run(arguments: &BenchArguments, console: &Console) -> Result<(), F
             let shape = (k, found.threads);
             let not_counted =
                 NotCounted::of(&index, &settings.tier, &queries, queries.count(), shape, Some(&exact));
-            runs.push(Measurement::of(
-                &index,
-                settings,
-                options,
-                &found,
-                judge.quality(),
-                spent,
-                not_counted,
-            ));
+            let quality = judge.quality();
+            runs.push(Measurement::of(&index, settings, options, &found, quality, spent, not_counted));
             progress.advance(step as u64 * u64::from(arguments.repeats) + u64::from(repeat) + 1);
         }
         points.extend(median(runs));
@@ -116,6 +108,12 @@ pub(super) fn run(arguments: &BenchArguments, console: &Console) -> Result<(), F
     }
     let _ = write!(text, "written: {} {}", answer.jsonl, answer.plot);
     console.answer(&answer, &text)
+}
+
+/// Returns the options of each search to measure.
+fn sweep(arguments: &BenchArguments) -> Result<Vec<SearchOptions>, Failure> {
+    let efforts = efforts(&arguments.search_lists, arguments.settings.k).into_iter();
+    efforts.map(|list| search_options(&arguments.settings, Effort::SearchList(list))).collect()
 }
 
 /// Returns the efforts to measure: `given`, or if it is empty a geometric sweep from `k` up.
