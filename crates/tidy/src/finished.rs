@@ -15,6 +15,7 @@ pub const FINISHED: &[&str] = &[
     "crates/collection",
     "crates/console",
     "crates/gpu",
+    "crates/index/src/open",
     "crates/kernels",
     "crates/object",
     "crates/py",

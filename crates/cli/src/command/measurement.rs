@@ -290,8 +290,8 @@ pub(super) fn emulation_note(device: Option<&str>) -> String {
     device.map_or(String::new(), |device| format!("\nemulated         {device}: {EMULATION}"))
 }
 
-/// Returns the search options of `settings`, with `effort`. Options that no index accepts are refused, before an
-/// index is opened.
+/// Returns the search options of `settings`, with `effort`. Options that no index accepts are refused,
+/// before an index is opened.
 pub(super) fn search_options(settings: &SearchSettings, effort: Effort) -> Result<SearchOptions, Failure> {
     let options = SearchOptions {
         k: settings.k as usize,

@@ -1,5 +1,6 @@
-//! A search that no index accepts is refused before anything is opened, with the sentence of the library. It is the
-//! same in Rust (`crates/index/src/open/request.rs`) and in Python (`python/tests/test_contradictions.py`).
+//! A search that no index accepts is refused before anything is opened, with the sentence of the library. It
+//! is the same in Rust (`crates/index/src/open/request.rs`) and in Python
+//! (`python/tests/test_contradictions.py`).
 
 use crate::harness::{bathyal, shared};
 

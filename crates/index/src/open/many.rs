@@ -75,10 +75,7 @@ pub fn search_many(
     check(indexes)?;
     let request = SearchRequest::new(options)?;
     let count = queries.count();
-    let mut total = 0_u64;
-    for index in indexes {
-        total += index.len() as u64;
-    }
+    let total: u64 = indexes.iter().map(|index| index.len() as u64).sum();
     let k = usize::try_from(total).map_or(options.k, |total| options.k.min(total));
     let mut result = ManyResult {
         k,

@@ -93,8 +93,8 @@ impl OpenOptions {
         let refuse = |what: String| Err(IndexError::Parameter(what));
         if self.card.is_none() && !self.processor_goes_on {
             return refuse(
-                "mini_batch (--mini-batch) requires a graphics card: open the index with one (--device gpu), or \
-                 leave it out"
+                "mini_batch (--mini-batch) requires a graphics card: open the index with one (--device gpu), \
+                 or leave it out"
                     .into(),
             );
         }

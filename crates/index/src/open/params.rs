@@ -2,6 +2,7 @@
 
 use super::Index;
 use super::request::{Effort, MAX_BEAM_WIDTH, MAX_SEARCH_LIST, SearchOptions, SearchRequest};
+use super::stored::StoredIndex;
 use crate::calibrate::solve::Solved;
 use crate::error::IndexError;
 use crate::family::{CardUse, Knob};
@@ -11,8 +12,8 @@ use bathyal_kernels::Metric;
 use std::sync::Arc;
 
 /// Added to the answers of a search whose effort was not chosen by the calibration of the codes in memory.
-const SHORTER_CODES: &str = "the memory budget has space only for shorter codes, with which a given search_list \
-                             or probes finds less; allow more memory, or ask for a recall";
+const SHORTER_CODES: &str = "the memory budget has space only for shorter codes, with which a given \
+                             search_list or probes finds less; allow more memory, or ask for a recall";
 
 /// Refuses a search that a graphics card does not support.
 fn check_card(card: &CardUse, options: &SearchOptions, list: usize, width: u32) -> Result<(), IndexError> {
@@ -48,7 +49,7 @@ impl Index {
         changes: Option<&Arc<Changes>>,
     ) -> Result<(SearchParams, Vec<String>), IndexError> {
         let options = request.options();
-        self.check_knobs(options)?;
+        self.stored.check_knobs(options)?;
         let (vectors, mut notes) = (self.vectors_with(changes), Vec::new());
         let k = options.k.min(vectors);
         if k < options.k {
@@ -59,13 +60,13 @@ impl Index {
         let card = self.searcher().card();
         let beam_width = options.beam_width.unwrap_or_else(|| {
             let widest = card.and_then(|card| card.width).unwrap_or(MAX_BEAM_WIDTH);
-            beam_width_on(&self.profile).min(widest)
+            beam_width_on(self.loaded.profile()).min(widest)
         });
         if let Some(card) = card {
             check_card(&card, options, list, beam_width)?;
         }
         let named = matches!(options.effort, Effort::SearchList(_)) || options.probes.is_some();
-        if named && self.split.codes_left_out > 0 {
+        if named && self.plan.split().codes_left_out > 0 {
             notes.push(SHORTER_CODES.into());
         }
         let params = SearchParams {
@@ -94,7 +95,7 @@ impl Index {
             Effort::SearchList(list) if (list as usize) < k => {
                 Err(IndexError::Parameter(format!("search_list is {list}, which must be at least k = {k}")))
             }
-            Effort::SearchList(list) => Ok(self.stored.effort_of(list)),
+            Effort::SearchList(list) => Ok(self.stored.family().effort_of(list)),
             Effort::Recall(recall) => Ok(self.effort_for(k, recall, vectors, notes)),
             Effort::Ratio(ratio) => self.effort_for_ratio(k, ratio, vectors, notes),
         }
@@ -108,39 +109,14 @@ impl Index {
             Effort::SearchList(_) => Knob::SearchList,
             Effort::Ratio(_) => Knob::Ratio,
         };
-        self.stored.knobs().contains(&knob)
-    }
-
-    /// Refuses options that the index's family does not support.
-    fn check_knobs(&self, options: &SearchOptions) -> Result<(), IndexError> {
-        let known = self.stored.knobs();
-        let given = [
-            (Knob::SearchList, matches!(options.effort, Effort::SearchList(_))),
-            (Knob::Probes, options.probes.is_some()),
-            (Knob::Prune, options.prune.is_some()),
-            (Knob::BeamWidth, options.beam_width.is_some()),
-            (Knob::MultiProbe, options.multi_probe.is_some()),
-            (Knob::Mode, options.mode.is_some()),
-            (Knob::Ratio, matches!(options.effort, Effort::Ratio(_))),
-        ];
-        let Some((knob, _)) = given.into_iter().find(|(knob, given)| *given && !known.contains(knob)) else {
-            return Ok(());
-        };
-        let known: Vec<&str> = known.iter().map(|knob| knob.name()).collect();
-        Err(IndexError::Parameter(format!(
-            "{}: a search of this {} index knows no {}; it knows {}",
-            self.directory.display(),
-            self.manifest.family,
-            knob.name(),
-            if known.is_empty() { "none".into() } else { known.join(", ") }
-        )))
+        self.stored.family().knobs().contains(&knob)
     }
 
     /// Returns the effort for a recall.
     fn effort_for(&self, k: usize, recall: f32, vectors: usize, notes: &mut Vec<String>) -> query::Effort {
-        let solved = self.opened.effort(k, recall, &self.machine());
+        let solved = self.loaded.opened().effort(k, recall, &self.loaded.machine());
         if solved.is_none_or(|solved| !solved.reached) {
-            notes.extend(self.manifest.stored.and_then(|stored| stored.falls_short(recall)));
+            notes.extend(self.stored.manifest().stored.and_then(|stored| stored.falls_short(recall)));
         }
         let Some(solved) = solved else {
             // There are too few vectors for a calibration: comparing all of them is exact and cheap.
@@ -156,7 +132,7 @@ impl Index {
         if options.probes.is_some() || options.prune.is_some() {
             return None;
         }
-        let solved = self.opened.early_effort(k, recall, &self.machine())?;
+        let solved = self.loaded.opened().early_effort(k, recall, &self.loaded.machine())?;
         Some(settled(solved, "", &mut Vec::new()))
     }
 
@@ -168,25 +144,49 @@ impl Index {
         vectors: usize,
         notes: &mut Vec<String>,
     ) -> Result<query::Effort, IndexError> {
-        let refuse = |what: String| Err(IndexError::Parameter(what));
         if self.metric() == Metric::InnerProduct {
-            return refuse(format!(
-                "{}: there is no ratio under ip, since an inner product is not a distance; ask for a recall",
-                self.directory.display()
-            ));
+            let reason =
+                "there is no ratio under ip, since an inner product is not a distance; ask for a recall";
+            return Err(self.stored.refusal(reason));
         }
-        match self.opened.effort_for_ratio(k, ratio, &self.machine()) {
+        let (opened, machine) = (self.loaded.opened(), self.loaded.machine());
+        match opened.effort_for_ratio(k, ratio, &machine) {
             Some(solved) => Ok(settled(solved, &format!("an overall ratio of {ratio}"), notes)),
-            None if self.opened.effort(k, 1.0, &self.machine()).is_none() => {
+            None if opened.effort(k, 1.0, &machine).is_none() => {
                 // There are too few vectors for a calibration: comparing all of them is exact and cheap.
                 Ok(query::Effort { search_list: vectors, probes: vectors, prune: 0.0 })
             }
-            None => refuse(format!(
-                "{}: the ratio of its answers for k = {k} was not measured when it was built; ask for a recall, or \
-                 build or compact it with this version",
-                self.directory.display()
-            )),
+            None => Err(self.stored.refusal(format!(
+                "the ratio of its answers for k = {k} was not measured when it was built; ask for a recall, \
+                 or build or compact it with this version"
+            ))),
         }
+    }
+}
+
+impl StoredIndex {
+    /// Refuses options that the index's family does not support.
+    fn check_knobs(&self, options: &SearchOptions) -> Result<(), IndexError> {
+        let known = self.family().knobs();
+        let given = [
+            (Knob::SearchList, matches!(options.effort, Effort::SearchList(_))),
+            (Knob::Probes, options.probes.is_some()),
+            (Knob::Prune, options.prune.is_some()),
+            (Knob::BeamWidth, options.beam_width.is_some()),
+            (Knob::MultiProbe, options.multi_probe.is_some()),
+            (Knob::Mode, options.mode.is_some()),
+            (Knob::Ratio, matches!(options.effort, Effort::Ratio(_))),
+        ];
+        let Some((knob, _)) = given.into_iter().find(|(knob, given)| *given && !known.contains(knob)) else {
+            return Ok(());
+        };
+        let known: Vec<&str> = known.iter().map(|knob| knob.name()).collect();
+        Err(self.refusal(format!(
+            "a search of this {} index knows no {}; it knows {}",
+            self.manifest().family,
+            knob.name(),
+            if known.is_empty() { "none".into() } else { known.join(", ") }
+        )))
     }
 }
 

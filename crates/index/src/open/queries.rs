@@ -1,6 +1,7 @@
 //! Checks of queries and of vectors to insert.
 
 use super::Index;
+use super::stored::StoredIndex;
 use crate::error::IndexError;
 use crate::extent;
 use bathyal_kernels::{Element, Metric};
@@ -11,13 +12,20 @@ use std::ops::Range;
 impl Index {
     /// Refuses queries that do not fit the index, and values in `rows` for which no distance is defined.
     pub(super) fn check_queries(&self, queries: &VectorFile, rows: Range<usize>) -> Result<(), IndexError> {
-        self.check_vectors(queries, rows, ("queries", "query"))
+        self.stored.check_vectors(queries, rows, ("queries", "query"))
     }
 
     /// Returns `vectors` in the element of this index: an index of bits also accepts bytes, with eight bits
     /// each. Methods of the index accept either. Callers that compare vectors with those of the index by
     /// other means need this conversion.
     pub fn in_own_element<'a>(&self, vectors: &'a VectorFile) -> Cow<'a, VectorFile> {
+        self.stored.in_own_element(vectors)
+    }
+}
+
+impl StoredIndex {
+    /// Returns `vectors` in the element of this index ([`Index::in_own_element`]).
+    fn in_own_element<'a>(&self, vectors: &'a VectorFile) -> Cow<'a, VectorFile> {
         let bits = if self.element() == Element::B1 { vectors.as_bits() } else { None };
         bits.map_or(Cow::Borrowed(vectors), Cow::Owned)
     }
@@ -51,7 +59,7 @@ impl Index {
         } else {
             queries.check_rows(rows.clone())?
         }
-        extent::check_queries(queries, rows.clone(), self.metric(), self.manifest.stored_scale())?;
+        extent::check_queries(queries, rows.clone(), self.metric(), self.manifest().stored_scale())?;
         if self.metric() == Metric::Cosine {
             let zero = |row: &usize| !extent::has_direction(self.element(), queries.row(*row));
             if let Some(row) = rows.clone().find(zero) {

@@ -117,12 +117,10 @@ impl Index {
         let (mut plan, mut notes) = self.range_plan(radius, options, changes.as_ref())?;
         let threads = super::thread_count(options.threads).clamp(1, queries.count().max(1));
         // Rounds whose lists do not fit in the budget are dropped, except for the first.
-        let fits = |round: &(usize, SearchParams)| {
-            self.affordable_in_flight(1, threads, self.stored.planned_list(&round.1)).is_ok()
-        };
-        let fitting = plan.rounds.iter().take_while(|round| fits(round)).count();
+        let planned = |round: &(usize, SearchParams)| self.stored.family().planned_list(&round.1);
+        let fits = |round: &&(usize, SearchParams)| self.affords(threads, planned(round));
+        let fitting = plan.rounds.iter().take_while(fits).count();
         plan.rounds.truncate(fitting.max(1));
-        let planned = |round: &(usize, SearchParams)| self.stored.planned_list(&round.1);
         let longest = plan.rounds.iter().map(planned).max().unwrap_or(1);
         let default = || plan.rounds.iter().map(|round| self.suited_in_flight(&round.1)).min().unwrap_or(1);
         let in_flight = options.in_flight.unwrap_or_else(default).max(1);
@@ -130,16 +128,16 @@ impl Index {
         let (limit, most) = (plan.limit, plan.most());
         let started = Instant::now();
         let raw = RawQueries::from_range(queries, 0..queries.count());
-        let (context, params) = (self.known.here().clone(), plan.rounds[0].1);
+        let (context, params) = (self.contexts.here().clone(), plan.rounds[0].1);
         let job = Job::new(context, raw, params, (threads, in_flight), control.deadline);
         let job = Arc::new(
             job.with_range_plan(plan)
-                .with_query_bytes(self.stored.query_bytes(longest))
+                .with_query_bytes(self.stored.family().query_bytes(longest))
                 .with_changes(changes),
         );
         let answers = self.answers(&job, threads, control)?;
-        let mut result =
-            gather(&answers, (queries.count(), self.own_counters), started.elapsed().as_secs_f64(), threads)?;
+        let (seconds, counters) = (started.elapsed().as_secs_f64(), self.stored.own_counters());
+        let mut result = gather(&answers, (queries.count(), counters), seconds, threads)?;
         let cut = result.offsets.windows(2).filter(|w| w[1] - w[0] >= most && most < vectors).count();
         if cut > 0 && most == limit {
             notes.push(format!("{cut} queries have {limit} neighbours, the limit; there may be more"));

@@ -1,6 +1,6 @@
 //! The request of a search: the options as callers name them, and the checks that need no index. The command,
-//! the Python package and the Rust API make the same request, so that the same mistake is refused with the same
-//! sentence.
+//! the Python package and the Rust API make the same request, so that the same mistake is refused with the
+//! same sentence.
 
 use crate::error::IndexError;
 use crate::query::SearchMode;
@@ -161,8 +161,8 @@ impl SearchRequest {
             SearchOptions { k: 0, .. } => "k is 0; ask for at least one neighbour".into(),
             SearchOptions { probes: Some(0), .. } => "probes is 0; at least one group must be scanned".into(),
             SearchOptions { prune: Some(prune), .. } if !(prune >= 0.0 && prune.is_finite()) => format!(
-                "prune is {prune}; it must be 0 or above: lists more than 1 + prune times as far as the nearest \
-                 are skipped"
+                "prune is {prune}; it must be 0 or above: lists more than 1 + prune times as far as the \
+                 nearest are skipped"
             ),
             SearchOptions { beam_width: Some(width), .. } if !(1..=MAX_BEAM_WIDTH).contains(&width) => {
                 format!("beam_width is {width}; it must be between 1 and {MAX_BEAM_WIDTH}")
@@ -244,16 +244,16 @@ mod tests {
             (with(Effort::Recall(f32::NAN)), "recall is NaN; it must be above 0 and at most 1"),
             (
                 with(Effort::Ratio(0.5)),
-                "ratio is 0.5; it must be at least 1, for example 1.05: the vectors found are then 5% farther \
-                 away than the nearest, on average",
+                "ratio is 0.5; it must be at least 1, for example 1.05: the vectors found are then 5% \
+                 farther away than the nearest, on average",
             ),
             (with(Effort::SearchList(0)), "search_list is 0; it must be at least k"),
             (with(Effort::SearchList(1 << 21)), "search_list is 2097152; it must be at most 1048576"),
             (SearchOptions { probes: Some(0), ..usual }, "probes is 0; at least one group must be scanned"),
             (
                 SearchOptions { prune: Some(-0.5), ..usual },
-                "prune is -0.5; it must be 0 or above: lists more than 1 + prune times as far as the nearest are \
-                 skipped",
+                "prune is -0.5; it must be 0 or above: lists more than 1 + prune times as far as the nearest \
+                 are skipped",
             ),
             (SearchOptions { beam_width: Some(0), ..usual }, "beam_width is 0; it must be between 1 and 128"),
             (

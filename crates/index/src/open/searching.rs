@@ -64,7 +64,7 @@ impl Index {
         options: &SearchOptions,
         deadline: Option<Instant>,
     ) -> Searching {
-        let context = self.known.here().clone();
+        let context = self.contexts.here().clone();
         let (stage, plan) = match self.prepare(queries, options, deadline) {
             Ok((job, plan)) => (Stage::Ready { job, threads: plan.used.threads }, plan),
             Err(error) => (Stage::Refused(Some(error)), ResultPlan::default()),
@@ -84,7 +84,7 @@ impl Index {
         let changes = self.changes();
         let (params, notes) = self.params(&SearchRequest::new(options)?, changes.as_ref())?;
         let threads = self.suited_threads(options.threads, rows.len(), &params);
-        let (count, used) = (rows.len(), self.used(&params, threads));
+        let (count, used) = (rows.len(), self.stored.used(&params, threads));
         let job = self.job(
             RawQueries::from_range(queries, rows),
             params,
@@ -92,8 +92,8 @@ impl Index {
             deadline,
             changes,
         )?;
-        let own_counters = self.own_counters;
-        let calibrated = Some((options.effort, self.stored.reach().to_vec()));
+        let own_counters = self.stored.own_counters();
+        let calibrated = Some((options.effort, self.stored.family().reach().to_vec()));
         let card = self.trouble.clone();
         Ok((job, ResultPlan { count, own_counters, used, notes, card, calibrated }))
     }

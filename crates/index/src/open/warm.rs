@@ -41,9 +41,9 @@ impl Index {
         let (params, _) = self.params(&request, changes.as_ref())?;
         // Vectors decoded from codes and centroids: no page is read for them.
         let mut samples = Vec::new();
-        self.opened.samples(WARM_QUERIES, &mut samples);
+        self.loaded.opened().samples(WARM_QUERIES, &mut samples);
         // Samples have the scale of stored vectors, queries that of given ones.
-        samples.iter_mut().for_each(|value| *value *= self.manifest.stored_scale());
+        samples.iter_mut().for_each(|value| *value *= self.stored.manifest().stored_scale());
         let count = samples.len() / self.dim().max(1);
         let mut bytes = Vec::with_capacity(count * self.element().row_bytes(self.dim()));
         for row in samples.chunks_exact(self.dim().max(1)) {
