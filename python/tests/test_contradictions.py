@@ -52,10 +52,10 @@ def test_every_search_of_an_index_refuses_contradictions(tmp_path: pathlib.Path)
             refuses(lambda **given: index.search(rows[:0], **given), arguments, sentence)
             refuses(lambda **given: bathyal.search([index], rows[:3], **given), arguments, sentence)
             refuses(lambda **given: asyncio.run(index.search_async(rows[0], **given)), arguments, sentence)
+        files = (tmp_path / "queries.fbin", tmp_path / "found.ibin")
         for arguments, sentence in EFFORTS:
             refuses(lambda **given: index.explain(rows[0], **given), arguments, sentence)
-            files = (tmp_path / "queries.fbin", tmp_path / "found.ibin")
-            refuses(lambda **given: index.search_file(*files, **given), arguments, sentence)  # noqa: B023
+            refuses(lambda **given: index.search_file(*files, **given), arguments, sentence)
         refuses(lambda **given: index.range_search(rows[:3], 1.0, **given), {"in_flight": 0}, RANGES[-1][1])
 
 

@@ -102,8 +102,11 @@ const ARRIVAL_CHECK: Duration = Duration::from_millis(2);
 
 /// An open index. Threads may share it.
 pub struct Index {
+    /// The index as it is stored: its path, its manifest and its family.
     stored: StoredIndex,
+    /// The data in memory, and the tier from which the rest is read.
     loaded: Loaded,
+    /// The division of the memory, and what is left for searches.
     plan: SearchPlan,
     /// The changes since the build; `None` if the index does not take changes.
     changing: Option<Changing>,
