@@ -36,7 +36,7 @@ class _BuildArguments(TypedDict):
 
 class _SearchArguments(TypedDict):
     k: int
-    recall: float
+    recall: float | None
     ratio: float | None
     search_list: int | None
     probes: int | None
@@ -47,6 +47,7 @@ class _SearchArguments(TypedDict):
     mode: str | None
     timeout: float | None
     in_flight: int | None
+    calibration: str | None
 
 _Ids = NDArray[np.uint32]
 _Distances = NDArray[np.float32]
@@ -158,7 +159,7 @@ class _FileArguments(TypedDict):
 class _QuestionArguments(TypedDict):
     field: str | None
     k: int
-    recall: float
+    recall: float | None
     search_list: int | None
     filter: _Condition | None
     columns: list[str]

@@ -86,6 +86,9 @@ class Index:
             ratio: overall ratio to aim for in place of ``recall``, at least 1: on average, the neighbours
                 found are so many times as far away as the true ones (see :class:`bathyal.OverallRatio`). Only
                 for the family ``lsh``, under ``"l2"`` and ``"cosine"``.
+            calibration: name of the calibration (:meth:`calibrate`) that gives the effort for ``recall``;
+                ``"build"`` is the one of the build. None is the one named ``"default"``; if there is none,
+                the largest effort that any of them chooses.
 
         Raises:
             ValueError: queries that do not fit the index, an effort that its family does not have, NaN or

@@ -14,7 +14,7 @@ from bathyal.arguments import Path, columns, whole
 from bathyal.found_rows import FoundRows, Metadata, Rows, Vectors
 from bathyal.inputs import ArgumentLabel
 from bathyal.results import raise_warnings
-from bathyal.search_request import recall_of, takes_request
+from bathyal.search_request import takes_request
 from bathyal.search_request import rows as rows_of
 from bathyal.tables import Shape, condition, names, plain
 
@@ -28,7 +28,7 @@ class CollectionRequest(NamedTuple):
     queries: ArrayLike | Path
     columns: bool | str | Sequence[str]
     arguments: _bathyal._QuestionArguments
-    """Checked as far as possible without the collection; the columns are added later."""
+    """The arguments by name. The search checks their values; the columns are added later."""
 
 
 def collection_request(
@@ -52,7 +52,7 @@ def collection_request(
         {
             "field": field,
             "k": whole("k", k),
-            "recall": recall_of(recall, search_list=search_list),
+            "recall": None if recall is None else float(recall),
             "search_list": None if search_list is None else whole("search_list", search_list),
             "filter": condition(filter),
             "columns": [],

@@ -1,4 +1,4 @@
-"""The arguments of searches: their names, their defaults and their checks."""
+"""The arguments of searches: their names, their defaults and their types. The library checks their values."""
 
 from __future__ import annotations
 
@@ -30,31 +30,11 @@ class SearchRequest(NamedTuple):
     queries: ArrayLike | Path
     """The queries as the caller gave them."""
     arguments: _bathyal._SearchArguments
-    """The arguments, checked as far as possible without the index."""
+    """The arguments by name. The search checks their values."""
 
     def rows(self, element: str, dim: int) -> tuple[NDArray[Any], bool]:
         """Returns the queries as an array of ``element``, and True if they are a single query."""
         return rows(self.queries, element, dim)
-
-
-DEFAULT_RECALL = 0.95
-"""The recall to aim for by default: what most people call good."""
-
-
-def recall_of(recall: float | None, **instead: float | None) -> float:
-    """Returns the recall to aim for; ``instead`` are the arguments that replace it.
-
-    >>> recall_of(None), recall_of(0.9), recall_of(None, search_list=50)
-    (0.95, 0.9, 0.95)
-    >>> recall_of(0.9, search_list=50)
-    Traceback (most recent call last):
-    ValueError: recall is 0.9 and search_list is 50; give one of them
-    """
-    others = [f"{name} is {value}" for name, value in instead.items() if value is not None]
-    if others and (recall is not None or len(others) > 1):
-        both = others if recall is None else [f"recall is {recall}", *others]
-        raise ValueError(f"{' and '.join(both)}; give one of them")
-    return DEFAULT_RECALL if recall is None else float(recall)
 
 
 def search_request(
@@ -71,6 +51,7 @@ def search_request(
     in_flight: int | None = None,
     ratio: float | None = None,
     multi_probe: int | None = None,
+    calibration: str | None = None,
 ) -> SearchRequest:
     """Returns the request of a search for the ``k`` nearest; :meth:`bathyal.Index.search` documents the
     arguments."""
@@ -78,7 +59,7 @@ def search_request(
         queries,
         {
             "k": whole("k", k),
-            "recall": recall_of(recall, search_list=search_list, ratio=ratio),
+            "recall": None if recall is None else float(recall),
             "ratio": None if ratio is None else float(ratio),
             "search_list": None if search_list is None else whole("search_list", search_list),
             "probes": None if probes is None else whole("probes", probes),
@@ -88,7 +69,8 @@ def search_request(
             "threads": whole("threads", threads, most=4096),
             "mode": mode,
             "timeout": None if timeout is None else float(timeout),
-            "in_flight": None if in_flight is None else whole("in_flight", in_flight, least=1),
+            "in_flight": None if in_flight is None else whole("in_flight", in_flight),
+            "calibration": calibration,
         },
     )
 

@@ -89,11 +89,12 @@ pub use bathyal_index::open::{
     StoreShare, WrapTier,
 };
 pub use bathyal_index::{
-    BuildOptions, BuildPlan, BuildReport, ChangeCounts, CompactOptions, Compaction, CopyOptions, CopyReport,
-    Counter, Effort, Explanation, FillOptions, FillReport, Index, IndexError as Error, IndexStats,
-    InspectReport, Loss, ManyResult, MemoryPlan, NO_ID, Numa, OpenOptions, OwnCosts, OwnTotals, PlannedFile,
-    PlannedStage, QueryStats, RangeOptions, RangeResult, RowSet, SalvageReport, SearchMemory, SearchMode,
-    SearchOptions, SearchResult, SearchTotals, Searching, StoreAs, StoreOptions, StoredEntry, StoredVectors,
+    BuildOptions, BuildPlan, BuildReport, CalibrateOptions, CalibrateReport, CalibrationChoice, ChangeCounts,
+    CompactOptions, Compaction, CopyOptions, CopyReport, Counter, Effort, Explanation, FillOptions,
+    FillReport, Index, IndexError as Error, IndexStats, InspectReport, Loss, ManyResult, MemoryPlan, NO_ID,
+    NamedEfforts, Numa, OpenOptions, OwnCosts, OwnTotals, PlannedFile, PlannedStage, QueryCalibration,
+    QueryStats, RangeOptions, RangeResult, RowSet, SalvageReport, SearchMemory, SearchMode, SearchOptions,
+    SearchRequest, SearchResult, SearchTotals, Searching, StoreAs, StoreOptions, StoredEntry, StoredVectors,
     StripeConversion, StripeConversionOptions, TierChoice, WarmReport, WithinPlan, build, compact,
     convert_stripes, copy, fill, inspect, plan_build, probe_store, salvage_vectors, search_many, verify,
 };

@@ -35,7 +35,7 @@ pub use get::GetArguments;
 pub use list::ListArguments;
 pub use memory_node::MemoryNodeArguments;
 pub use metric::MetricArgument;
-pub use search::{BenchArguments, DEFAULT_RECALL, ModeName, SearchArguments, SearchSettings};
+pub use search::{BenchArguments, ModeName, SearchArguments, SearchSettings};
 pub use slips::{
     BenchSlips, BuildSlips, CollectionSearchSlips, GroundtruthSlips, SearchSlips, SettingsSlips,
 };

@@ -66,6 +66,11 @@ impl Failure {
         Failure { code: Code::Usage, ..Failure::of(Kind::InvalidArgument, message) }
     }
 
+    /// A request that no index accepts: an error of the command line, although the library found it.
+    pub fn refused(error: IndexError) -> Failure {
+        Failure::usage(error.to_string())
+    }
+
     /// The index is damaged.
     pub fn damaged(message: impl Into<String>) -> Failure {
         Failure::of(Kind::Damaged, message)

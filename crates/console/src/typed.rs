@@ -1,5 +1,6 @@
 //! Parsers and defaults of option values that several commands share.
 
+use bathyal_index::Effort;
 use bathyal_tier::TierProfile;
 use bathyal_tier::layer::delay::DelayProfile;
 
@@ -14,10 +15,7 @@ pub const MAX_K: u64 = 65_536;
 /// # Errors
 /// A sentence that says which values are valid.
 pub fn parse_recall(text: &str) -> Result<f32, String> {
-    match text.parse::<f32>() {
-        Ok(recall) if recall > 0.0 && recall <= 1.0 => Ok(recall),
-        _ => Err("recall is a share, more than 0 and at most 1, for example 0.95".to_owned()),
-    }
+    in_range(text, Effort::Recall, "recall is a share, above 0 and at most 1, for example 0.95")
 }
 
 /// Parses an overall ratio to aim for.
@@ -25,12 +23,14 @@ pub fn parse_recall(text: &str) -> Result<f32, String> {
 /// # Errors
 /// A sentence that says which values are valid.
 pub fn parse_ratio(text: &str) -> Result<f32, String> {
-    match text.parse::<f32>() {
-        Ok(ratio) if ratio >= 1.0 && ratio.is_finite() => Ok(ratio),
-        _ => Err("the overall ratio is the distance of the neighbours found relative to the true ones, on \
-                  average: a number of at least 1, for example 1.05"
-            .to_owned()),
-    }
+    in_range(text, Effort::Ratio, "ratio is a number of at least 1, for example 1.05")
+}
+
+/// Parses the number of an effort. `expected` describes it to a user who typed something else.
+fn in_range(text: &str, effort: fn(f32) -> Effort, expected: &str) -> Result<f32, String> {
+    let number = text.parse::<f32>().map_err(|_| expected.to_owned())?;
+    effort(number).checked().map_err(|refused| refused.to_string())?;
+    Ok(number)
 }
 
 /// Parses a number of threads; 0, `auto` and `all` mean all cores, for which it returns 0.

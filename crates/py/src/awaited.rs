@@ -143,7 +143,7 @@ impl Awaited {
         arguments: SearchArguments,
     ) -> PyResult<u64> {
         let index = handle.index()?;
-        let (options, deadline) = (arguments.options()?, arguments.deadline()?);
+        let (options, deadline) = (arguments.options_for(&index)?, arguments.deadline()?);
         let Some(queries) = queries_of(queries, "queries")? else {
             return Err(PyValueError::new_err("queries: there are none, so there is no search to await"));
         };

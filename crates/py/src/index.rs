@@ -12,10 +12,10 @@ use bathyal_index::families::{self, FAMILIES};
 use bathyal_index::family::Family;
 use bathyal_index::open::WrapTier;
 use bathyal_index::{
-    BuildOptions, CalibrateOptions, CompactOptions, Counter, DEFAULT_SEED, Effort, Index, IndexError,
-    MOST_CALIBRATION_QUERIES, OpenOptions, OptionDoc, SearchMode, SearchOptions, SearchResult, StoreAs,
-    StripeConversionOptions, StripeOptions, TierChoice, compact_in, convert_layout_in, encoded_keys, find,
-    holding, inspect_in, verify_in,
+    BuildOptions, CalibrateOptions, CompactOptions, Counter, DEFAULT_RECALL, DEFAULT_SEED, Effort, Index,
+    IndexError, MOST_CALIBRATION_QUERIES, NamedEfforts, OpenOptions, OptionDoc, SearchMode, SearchOptions,
+    SearchResult, StoreAs, StripeConversionOptions, StripeOptions, TierChoice, compact_in, convert_layout_in,
+    encoded_keys, find, holding, inspect_in, verify_in,
 };
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use bathyal_tier::{Control, Tier, TierProfile};
@@ -25,6 +25,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -224,7 +225,7 @@ pub(crate) fn convert_stripes(
 #[pyo3(from_item_all)]
 pub(crate) struct SearchArguments {
     k: usize,
-    recall: f32,
+    recall: Option<f32>,
     ratio: Option<f32>,
     search_list: Option<u32>,
     probes: Option<u32>,
@@ -235,44 +236,52 @@ pub(crate) struct SearchArguments {
     mode: Option<String>,
     timeout: Option<f64>,
     in_flight: Option<usize>,
+    calibration: Option<String>,
 }
 
 impl SearchArguments {
     /// Returns the target recall.
     pub(crate) fn recall(&self) -> f32 {
-        self.recall
+        self.recall.unwrap_or(DEFAULT_RECALL)
     }
 
+    /// Returns the options of a search of `index`.
+    pub(crate) fn options_for(&self, index: &Index) -> PyResult<SearchOptions> {
+        let options = self.options_without_calibration()?;
+        let Some(name) = &self.calibration else { return Ok(options) };
+        if !matches!(options.effort, Effort::Recall(_)) {
+            let message = "calibration is for a recall; leave it out, or ask for a recall";
+            return Err(PyValueError::new_err(message));
+        }
+        let calibration = index.calibration(name).map_err(Failure::from)?;
+        Ok(SearchOptions { calibration, ..options })
+    }
+
+    /// Returns the options of a search that takes no calibration.
     pub(crate) fn options(&self) -> PyResult<SearchOptions> {
-        let mode = match self.mode.as_deref() {
-            None => None,
-            Some("batched") => Some(SearchMode::Batched),
-            Some("pipelined") => Some(SearchMode::Pipelined),
-            Some(other) => {
-                let message = format!("unknown mode '{other}': it is one of batched, pipelined");
-                return Err(PyValueError::new_err(message));
-            }
-        };
-        let effort = match (self.search_list, self.ratio) {
-            (Some(_), Some(_)) => {
-                return Err(PyValueError::new_err("search_list and ratio are two efforts; give one of them"));
-            }
-            (Some(search_list), None) => Effort::SearchList(search_list),
-            (None, Some(ratio)) => Effort::Ratio(ratio),
-            (None, None) => Effort::Recall(self.recall),
-        };
-        let (k, beam_width, threads) = (self.k, self.beam_width, self.threads);
+        if self.calibration.is_some() {
+            let message = "calibration is an argument of a search of one index; leave it out";
+            return Err(PyValueError::new_err(message));
+        }
+        self.options_without_calibration()
+    }
+
+    /// Returns the options of the library. The search checks them.
+    fn options_without_calibration(&self) -> PyResult<SearchOptions> {
+        let SearchArguments { recall, search_list, ratio, .. } = *self;
+        let effort = NamedEfforts { recall, search_list, ratio }.effort().map_err(Failure::from)?;
+        let mode = self.mode.as_deref().map(SearchMode::from_str).transpose();
         Ok(SearchOptions {
-            k,
+            k: self.k,
             effort,
             probes: self.probes,
             prune: self.prune,
-            beam_width,
+            beam_width: self.beam_width,
             multi_probe: self.multi_probe,
-            threads,
-            mode,
+            threads: self.threads,
+            mode: mode.map_err(PyValueError::new_err::<String>)?,
             in_flight: self.in_flight,
-            timed: false,
+            ..SearchOptions::default()
         })
     }
 
@@ -458,13 +467,14 @@ impl IndexHandle {
 
     /// Calibrates the index with `queries`; `truth` are the ids and distances of their true neighbours. Returns
     /// the report as JSON.
+    #[pyo3(signature = (queries, name, truth, counts, progress))]
     fn calibrate(
         &self,
         py: Python<'_>,
         queries: &Bound<'_, PyAny>,
         name: String,
         truth: Option<(PyReadonlyArray2<'_, u32>, Option<PyReadonlyArray2<'_, f32>>)>,
-        (count, threads): (usize, usize),
+        counts: (usize, usize),
         progress: Option<Py<PyAny>>,
     ) -> PyResult<String> {
         let index = self.index()?;
@@ -475,7 +485,7 @@ impl IndexHandle {
             IdFile::from_parts(ids.ncols(), ids.iter().copied().collect(), distances)
         });
         let truth = truth.transpose().map_err(Failure::from)?;
-        let options = CalibrateOptions { name, queries: count, truth, threads };
+        let options = CalibrateOptions { name, queries: counts.0, truth, threads: counts.1 };
         let report = run_detached(py, progress, |watch| {
             index.calibrate(&queries, &options, watch).map_err(Failure::from)
         })?;
@@ -503,7 +513,7 @@ impl IndexHandle {
         arguments: SearchArguments,
     ) -> PyResult<Answers<'py>> {
         let index = self.index()?;
-        let (options, deadline) = (arguments.options()?, arguments.deadline()?);
+        let (options, deadline) = (arguments.options_for(&index)?, arguments.deadline()?);
         let Some(queries) = queries_of(queries, "queries")? else {
             return no_answers(py, &index, &options);
         };

@@ -112,7 +112,7 @@ pub(crate) fn search_file(
     arguments: SearchArguments,
 ) -> PyResult<String> {
     let index = handle.index()?;
-    let (options, deadline) = (arguments.options()?, arguments.deadline()?);
+    let (options, deadline) = (arguments.options_for(&index)?, arguments.deadline()?);
     run_detached(py, None, |watch| -> Result<String, Failure> {
         let queries = VectorFile::open(queries)?;
         let k = options.k.min(index.len());
@@ -147,7 +147,7 @@ pub(crate) fn search_file(
 #[pyfunction]
 pub(crate) fn warm(py: Python<'_>, handle: &IndexHandle, arguments: SearchArguments) -> PyResult<String> {
     let index = handle.index()?;
-    let (options, deadline) = (arguments.options()?, arguments.deadline()?);
+    let (options, deadline) = (arguments.options_for(&index)?, arguments.deadline()?);
     run_detached(py, None, |watch| -> Result<String, Failure> {
         let control = Control { cancel: Some(watch.cancel()), deadline };
         Ok(serde_json::to_string(&index.warm(&options, control)?)?)
@@ -164,7 +164,7 @@ pub(crate) fn explain(
     arguments: SearchArguments,
 ) -> PyResult<String> {
     let index = handle.index()?;
-    let (options, deadline) = (arguments.options()?, arguments.deadline()?);
+    let (options, deadline) = (arguments.options_for(&index)?, arguments.deadline()?);
     let queries = vectors(queries, "query")?;
     run_detached(py, None, |watch| -> Result<String, Failure> {
         let control = Control { cancel: Some(watch.cancel()), deadline };

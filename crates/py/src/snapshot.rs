@@ -8,7 +8,7 @@ use bathyal_collection::{
     Collection, CollectionError, FetchedRows, Filter, FoundRows, Ids, Projection, RowsById, Scan, Schema,
     SearchRequest, Snapshot,
 };
-use bathyal_index::{Effort, StoredVectors};
+use bathyal_index::{NamedEfforts, StoredVectors};
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use numpy::{PyArray1, PyArray2};
@@ -37,7 +37,7 @@ pub(crate) fn filter((json, text): Condition<'_>) -> PyResult<Filter> {
 pub(crate) struct QuestionArguments<'py> {
     field: Option<String>,
     k: usize,
-    recall: f32,
+    recall: Option<f32>,
     search_list: Option<u32>,
     filter: Option<(bool, Bound<'py, pyo3::types::PyString>)>,
     columns: Vec<String>,
@@ -52,10 +52,12 @@ impl QuestionArguments<'_> {
             None => None,
             Some((json, text)) => Some(filter((*json, &text.to_cow()?))?),
         };
+        let QuestionArguments { recall, search_list, .. } = *self;
+        let effort = NamedEfforts { recall, search_list, ratio: None }.effort().map_err(Failure::from)?;
         Ok(SearchRequest {
             field: self.field.clone(),
             k: self.k,
-            effort: self.search_list.map_or(Effort::Recall(self.recall), Effort::SearchList),
+            effort,
             filter: condition,
             columns: self.columns.clone(),
             vectors: self.vectors,

@@ -57,10 +57,10 @@ pub struct CollectionSearchArguments {
     #[arg(long)]
     pub vectors: bool,
     /// Recall to aim for; calibrations of the segments give the effort [default: 0.95]
-    #[arg(long, conflicts_with = "search_list", value_parser = parse_recall)]
+    #[arg(long, value_parser = parse_recall)]
     pub recall: Option<f32>,
     /// Effort instead of recall: length of the candidate list in each segment, at least k
-    #[arg(long, value_name = "L", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
+    #[arg(long, value_name = "L")]
     pub search_list: Option<u32>,
     /// Threads; 0 or auto means all cores
     #[arg(long, default_value = "0", value_parser = parse_threads)]

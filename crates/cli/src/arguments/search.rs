@@ -24,9 +24,6 @@ pub const DEFAULT_REPEATS: u32 = 3;
 /// the figures above them stay on the screen.
 pub const DEFAULT_SHOWN_QUERIES: u32 = 3;
 
-/// Recall when neither `--recall` nor `--search-list` is given: what most people call good.
-pub const DEFAULT_RECALL: f32 = 0.95;
-
 /// When a query continues with the bytes that it has read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ModeName {
@@ -110,11 +107,11 @@ pub struct SearchSettings {
     #[arg(long, value_name = "W")]
     pub beam_width: Option<u32>,
     /// Queries in flight on each thread [default: chosen for the tier]
-    #[arg(long, value_name = "QUERIES", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
+    #[arg(long, value_name = "QUERIES")]
     pub in_flight: Option<u32>,
     /// Groups that a query of a cluster index scans, or the most posting lists that a query reads [default:
     /// from the calibration]
-    #[arg(long, value_name = "GROUPS", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
+    #[arg(long, value_name = "GROUPS")]
     pub probes: Option<u32>,
     /// Leave out posting lists that are more than 1 + SHARE times as far as the nearest one; 0 leaves none
     /// out [default: from the calibration]
@@ -172,16 +169,19 @@ pub struct SearchArguments {
     #[command(flatten)]
     pub settings: SearchSettings,
     /// Recall to aim for; the index's calibration gives the effort [default: 0.95]
-    #[arg(long, conflicts_with = "search_list", value_parser = parse_recall)]
+    #[arg(long, value_parser = parse_recall)]
     pub recall: Option<f32>,
+    /// Calibration that gives the effort for the recall: a name of `bathyal calibrate --name`, or build for the
+    /// one of the build [default: the one named default, or else the largest effort of all]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["search_list", "ratio", "radius", "also"])]
+    pub calibration: Option<String>,
     /// Overall ratio to aim for instead of a recall: at 1.05, the neighbours found are on average 5% farther
     /// away than the true ones (only `lsh`, under l2 and cosine)
-    #[arg(long, value_name = "RATIO", conflicts_with_all = ["recall", "search_list", "radius"],
-          value_parser = parse_ratio)]
+    #[arg(long, value_name = "RATIO", conflicts_with = "radius", value_parser = parse_ratio)]
     pub ratio: Option<f32>,
     /// Effort instead of recall: length of the candidate list (L in DiskANN), at least k; for posting lists
     /// of vectors, the number of lists
-    #[arg(long, value_name = "L", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
+    #[arg(long, value_name = "L")]
     pub search_list: Option<u32>,
     /// File of exact neighbours (.ibin .ivecs), to measure recall with
     #[arg(long, value_name = "GT")]
@@ -252,8 +252,7 @@ pub struct BenchArguments {
     #[command(flatten)]
     pub settings: SearchSettings,
     /// Efforts to measure: lengths of the candidate list [default: from k up, each 1.4 times the one before]
-    #[arg(long, value_name = "L,L,...", value_delimiter = ',',
-          value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
+    #[arg(long, value_name = "L,L,...", value_delimiter = ',')]
     pub search_lists: Vec<u32>,
     /// Runs of each effort; medians are reported
     #[arg(long, default_value_t = DEFAULT_REPEATS,

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use bathyal_console::process_time::processor_seconds;
 use bathyal_console::{Console, Failure, Kind};
-use bathyal_index::Effort;
+use bathyal_index::{Effort, SearchOptions};
 use bathyal_tier::Control;
 use bathyal_vectors::progress::Progress;
 use serde::Serialize;
@@ -42,6 +42,7 @@ struct BenchOutput<'a> {
 
 pub(super) fn run(arguments: &BenchArguments, console: &Console) -> Result<(), Failure> {
     let settings = &arguments.settings;
+    let sweep = sweep(arguments)?;
     let began = Instant::now();
     let index = open(&arguments.index, settings, console)?;
     let open_seconds = began.elapsed().as_secs_f64();
@@ -49,7 +50,6 @@ pub(super) fn run(arguments: &BenchArguments, console: &Console) -> Result<(), F
     let queries = console.open_vectors(&arguments.queries)?;
     let k = (settings.k as usize).min(index.len());
     let exact = exact::open(&arguments.groundtruth, &index, k, queries.count())?;
-    let efforts = efforts(&arguments.search_lists, settings.k);
     let jsonl = output(arguments, "jsonl");
     let plot_path = output(arguments, "svg");
     // Find an output that cannot be written before the work.
@@ -58,15 +58,14 @@ pub(super) fn run(arguments: &BenchArguments, console: &Console) -> Result<(), F
     let scan = |data: &PathBuf| ExactScan::measure(data, &index, &queries, (k, settings.threads), console);
     let exact_scan = arguments.data.as_ref().map(scan).transpose()?;
     let progress = console.progress();
-    progress.stage("measuring", efforts.len() as u64 * u64::from(arguments.repeats));
+    progress.stage("measuring", sweep.len() as u64 * u64::from(arguments.repeats));
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
-    let mut points = Vec::with_capacity(efforts.len());
-    for (step, &search_list) in efforts.iter().enumerate() {
-        let effort = Effort::SearchList(search_list);
+    let mut points = Vec::with_capacity(sweep.len());
+    for (step, options) in sweep.iter().enumerate() {
         let mut runs = Vec::with_capacity(arguments.repeats as usize);
         for repeat in 0..arguments.repeats {
             let before = processor_seconds();
-            let found = index.search(&queries, &search_options(settings, effort), control)?;
+            let found = index.search(&queries, options, control)?;
             let processor_seconds = before.zip(processor_seconds()).map(|(before, after)| after - before);
             let spent = Spent { open_seconds, processor_seconds };
             let mut judge = Judge::new(&exact, index.metric());
@@ -74,7 +73,8 @@ pub(super) fn run(arguments: &BenchArguments, console: &Console) -> Result<(), F
             let shape = (k, found.threads);
             let not_counted =
                 NotCounted::of(&index, &settings.tier, &queries, queries.count(), shape, Some(&exact));
-            runs.push(Measurement::of(&index, settings, effort, &found, judge.quality(), spent, not_counted));
+            let quality = judge.quality();
+            runs.push(Measurement::of(&index, settings, options, &found, quality, spent, not_counted));
             progress.advance(step as u64 * u64::from(arguments.repeats) + u64::from(repeat) + 1);
         }
         points.extend(median(runs));
@@ -108,6 +108,12 @@ pub(super) fn run(arguments: &BenchArguments, console: &Console) -> Result<(), F
     }
     let _ = write!(text, "written: {} {}", answer.jsonl, answer.plot);
     console.answer(&answer, &text)
+}
+
+/// Returns the options of each search to measure.
+fn sweep(arguments: &BenchArguments) -> Result<Vec<SearchOptions>, Failure> {
+    let efforts = efforts(&arguments.search_lists, arguments.settings.k).into_iter();
+    efforts.map(|list| search_options(&arguments.settings, Effort::SearchList(list))).collect()
 }
 
 /// Returns the efforts to measure: `given`, or if it is empty a geometric sweep from `k` up.

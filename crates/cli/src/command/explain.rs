@@ -6,16 +6,17 @@ use bathyal_console::{Console, Failure, byte_size};
 use bathyal_index::{Explanation, StoreShare};
 use bathyal_tier::Control;
 
-use super::measurement::{open, search_options};
-use super::search::{effort, rounds, shares, warm};
+use super::measurement::open;
+use super::search::{calibrated, rounds, search_options, shares, warm};
 use crate::arguments::SearchArguments;
 
 pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), Failure> {
     let settings = &arguments.settings;
     let row = arguments.explain.unwrap_or(0);
+    let options = search_options(arguments)?;
     let index = open(&arguments.index, settings, console)?;
+    let options = calibrated(arguments, &index, options)?;
     let queries = console.open_vectors(&arguments.queries)?;
-    let options = search_options(settings, effort(arguments));
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
     warm(arguments, &index, &options, control)?;
     let explanation = index.explain(&queries, row, &options, control)?;

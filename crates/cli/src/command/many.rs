@@ -10,9 +10,9 @@ use bathyal_vectors::{IdFile, NO_ID, write_ids};
 use serde::Serialize;
 
 use super::exact::{Judge, Quality, check_named};
-use super::measurement::{Latency, open, own_counters, own_per_query, search_options};
+use super::measurement::{Latency, open, own_counters, own_per_query};
 use super::neighbors::{FirstNeighbors, QueryNeighbors, table};
-use super::search::{effort, warm};
+use super::search::{search_options, warm};
 use crate::arguments::SearchArguments;
 
 /// The output of a search over several indexes; the names are the keys of `--json`.
@@ -45,10 +45,10 @@ struct ManyOutput<'a> {
 
 pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), Failure> {
     let settings = &arguments.settings;
+    let options = search_options(arguments)?;
     let paths = || std::iter::once(&arguments.index).chain(&arguments.also);
     let indexes: Vec<Index> = paths().map(|path| open(path, settings, console)).collect::<Result<_, _>>()?;
     let queries = console.open_vectors(&arguments.queries)?;
-    let options = search_options(settings, effort(arguments));
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
     for index in &indexes {
         warm(arguments, index, &options, control)?;

@@ -9,8 +9,8 @@ use bathyal_console::process_memory::peak_rss_bytes;
 use bathyal_console::{Console, Failure};
 use bathyal_index::open::{CardStats, PartStats, WrapTier};
 use bathyal_index::{
-    CacheUse, Effort, Index, IndexError, MemorySplit, OpenOptions, Requests, SearchOptions, SearchResult,
-    SearchTotals,
+    CacheUse, Effort, Index, IndexError, MemorySplit, OpenOptions, Requests, SearchOptions, SearchRequest,
+    SearchResult, SearchTotals,
 };
 use bathyal_tier::Tier;
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
@@ -142,11 +142,11 @@ pub(super) struct Measurement {
 }
 
 impl Measurement {
-    /// Collects the measurements of `found`, the answers of `index` under `settings` and `effort`.
+    /// Collects the measurements of `found`, the answers of `index` under `settings` and `options`.
     pub(super) fn of(
         index: &Index,
         settings: &SearchSettings,
-        effort: Effort,
+        options: &SearchOptions,
         found: &SearchResult,
         quality: Quality,
         spent: Spent,
@@ -155,13 +155,12 @@ impl Measurement {
         let queries = found.latencies_ns.len();
         let mean = |total: u64| total as f64 / queries.max(1) as f64;
         let totals = &found.totals;
-        let options = search_options(settings, effort);
         let manifest = index.manifest();
         let index_bytes = manifest.index_bytes() + index.changed().log_bytes;
         Measurement {
             quality,
-            recall_target: if let Effort::Recall(recall) = effort { Some(recall) } else { None },
-            ratio_target: if let Effort::Ratio(ratio) = effort { Some(ratio) } else { None },
+            recall_target: if let Effort::Recall(recall) = options.effort { Some(recall) } else { None },
+            ratio_target: if let Effort::Ratio(ratio) = options.effort { Some(ratio) } else { None },
             queries,
             k: found.k,
             threads: found.threads,
@@ -187,8 +186,8 @@ impl Measurement {
             code_distances_per_query: mean(totals.code_distances),
             full_distances_per_query: mean(totals.full_distances),
             own_per_query: own_per_query(totals, queries),
-            dram_bytes: index.dram_bytes_of(found, &options),
-            query_state_bytes: index.query_bytes(&options).unwrap_or_default(),
+            dram_bytes: index.dram_bytes_of(found, options),
+            query_state_bytes: index.query_bytes(options).unwrap_or_default(),
             memory_split: *index.memory_split(),
             not_counted,
             cache_hit_rate: index.cache_counters().map(|counters| counters.hit_rate()),
@@ -291,9 +290,10 @@ pub(super) fn emulation_note(device: Option<&str>) -> String {
     device.map_or(String::new(), |device| format!("\nemulated         {device}: {EMULATION}"))
 }
 
-/// Returns the search options of `settings`, with `effort`.
-pub(super) fn search_options(settings: &SearchSettings, effort: Effort) -> SearchOptions {
-    SearchOptions {
+/// Returns the search options of `settings`, with `effort`. Options that no index accepts are refused,
+/// before an index is opened.
+pub(super) fn search_options(settings: &SearchSettings, effort: Effort) -> Result<SearchOptions, Failure> {
+    let options = SearchOptions {
         k: settings.k as usize,
         effort,
         probes: settings.probes,
@@ -304,7 +304,9 @@ pub(super) fn search_options(settings: &SearchSettings, effort: Effort) -> Searc
         mode: settings.mode.map(ModeName::mode),
         in_flight: settings.in_flight.map(|queries| queries as usize),
         ..SearchOptions::default()
-    }
+    };
+    SearchRequest::new(&options).map_err(Failure::refused)?;
+    Ok(options)
 }
 
 #[cfg(test)]

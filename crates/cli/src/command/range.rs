@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bathyal_console::{Console, Failure, byte_size};
-use bathyal_index::{Effort, RangeOptions, RangeResult};
+use bathyal_index::{DEFAULT_RECALL, Effort, RangeOptions, RangeResult};
 use bathyal_tier::Control;
 use bathyal_vectors::{check_range_path, write_ranges};
 use serde::Serialize;
@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::measurement::{Latency, emulation_note, open, own_counters, own_per_query, search_options};
 use super::neighbors::{FirstNeighbors, QueryNeighbors, table};
 use super::search::warm;
-use crate::arguments::{DEFAULT_RECALL, SearchArguments};
+use crate::arguments::SearchArguments;
 
 /// The output of a range search; the names are the keys of `--json`.
 #[derive(Serialize)]
@@ -55,10 +55,10 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
     if let Some(output) = &arguments.output {
         check_range_path(output)?;
     }
+    let search = search_options(settings, Effort::Recall(recall))?;
     let index = open(&arguments.index, settings, console)?;
     let queries = console.open_vectors(&arguments.queries)?;
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
-    let search = search_options(settings, Effort::Recall(recall));
     warm(arguments, &index, &search, control)?;
     let options = RangeOptions {
         recall,

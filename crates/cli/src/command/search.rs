@@ -6,16 +6,16 @@ use std::time::Instant;
 
 use bathyal_console::process_time::processor_seconds;
 use bathyal_console::{Console, Failure, Kind, byte_size};
-use bathyal_index::{CacheUse, Effort, Index, SearchOptions, SearchResult, round_name};
+use bathyal_index::{CacheUse, Index, NamedEfforts, SearchOptions, SearchResult, round_name};
 use bathyal_tier::Control;
 use bathyal_vectors::{IdFormat, IdWriter};
 
 use super::exact::{self, Judge, Quality};
-use super::measurement::{Measurement, Spent, emulation_note, open, own_counters, search_options};
+use super::measurement::{self, Measurement, Spent, emulation_note, open, own_counters};
 use super::neighbors::{FirstNeighbors, table};
 use super::not_counted::NotCounted;
 use super::stripes::lines;
-use crate::arguments::{DEFAULT_RECALL, SearchArguments};
+use crate::arguments::SearchArguments;
 
 pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), Failure> {
     if arguments.radius.is_some() {
@@ -36,15 +36,15 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
         return super::many::run(arguments, console);
     }
     let settings = &arguments.settings;
+    let options = search_options(arguments)?;
     let began = Instant::now();
     let index = open(&arguments.index, settings, console)?;
+    let options = calibrated(arguments, &index, options)?;
     let open_seconds = began.elapsed().as_secs_f64();
     let queries = console.open_vectors(&arguments.queries)?;
     let k = (settings.k as usize).min(index.len());
     let exact = arguments.groundtruth.as_ref();
     let exact = exact.map(|path| exact::open(path, &index, k, queries.count())).transpose()?;
-    let effort = effort(arguments);
-    let options = SearchOptions { timed: arguments.phases, ..search_options(settings, effort) };
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
     warm(arguments, &index, &options, control)?;
     let mut output = arguments.output.as_ref().map(|path| IdWriter::create(path, k)).transpose()?;
@@ -75,7 +75,7 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
     let not_counted = NotCounted::of(&index, tier, &queries, block.get(), shape, exact.as_ref());
     let measured = Measurement {
         first_neighbors: first.into_found(),
-        ..Measurement::of(&index, settings, effort, &found, quality, spent, not_counted)
+        ..Measurement::of(&index, settings, &options, &found, quality, spent, not_counted)
     };
     for note in &measured.notes {
         console.note(&format!("note: {note}"));
@@ -95,13 +95,22 @@ fn parameters_line(measured: &Measurement) -> String {
     )
 }
 
-/// Returns the effort of `arguments`: a recall, a ratio or the length of the candidate list.
-pub(super) fn effort(arguments: &SearchArguments) -> Effort {
-    match (arguments.search_list, arguments.ratio) {
-        (Some(search_list), _) => Effort::SearchList(search_list),
-        (None, Some(ratio)) => Effort::Ratio(ratio),
-        (None, None) => Effort::Recall(arguments.recall.unwrap_or(DEFAULT_RECALL)),
-    }
+/// Returns the search options of `arguments`. Options that no index accepts are refused.
+pub(super) fn search_options(arguments: &SearchArguments) -> Result<SearchOptions, Failure> {
+    let SearchArguments { recall, search_list, ratio, phases, .. } = *arguments;
+    let effort = NamedEfforts { recall, search_list, ratio }.effort().map_err(Failure::refused)?;
+    let options = measurement::search_options(&arguments.settings, effort)?;
+    Ok(SearchOptions { timed: phases, ..options })
+}
+
+/// Adds the calibration of `arguments` to the options of a search.
+pub(super) fn calibrated(
+    arguments: &SearchArguments,
+    index: &Index,
+    options: SearchOptions,
+) -> Result<SearchOptions, Failure> {
+    let named = arguments.calibration.as_ref().map(|name| index.calibration(name)).transpose()?;
+    Ok(SearchOptions { calibration: named.unwrap_or_default(), ..options })
 }
 
 /// Waits for `index` to arrive and warms it up, as `arguments` say.

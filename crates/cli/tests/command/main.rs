@@ -6,6 +6,7 @@ mod bad_usage;
 mod bad_vectors;
 mod changes;
 mod collection;
+mod contradictions;
 mod elements;
 mod errors;
 mod generated;

@@ -14,7 +14,7 @@ use crate::schema::VectorField;
 use crate::state::{Located, State};
 use arrow_array::RecordBatch;
 use bathyal_index::{
-    Capability, Effort, MAX_SEARCH_LIST, RowSet, SearchOptions, SearchTotals, StoredVectors, families,
+    Capability, Effort, IndexError, RowSet, SearchOptions, SearchTotals, StoredVectors, families,
 };
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
@@ -98,10 +98,13 @@ impl<'a> ResolvedSearch<'a> {
         let field = schema.field(request.field.as_deref())?;
         let shape = &schema.vectors[field];
         let refuse = |reason: String| Err(CollectionError::Parameter(reason));
-        if request.k == 0 {
-            return refuse("k is 0; ask for at least one neighbour".into());
-        }
-        check_effort(request, shape)?;
+        let options = SearchOptions {
+            k: request.k,
+            effort: request.effort,
+            threads: request.threads,
+            ..SearchOptions::default()
+        };
+        check_options(&options, shape)?;
         let bits = if shape.element == Element::B1 { queries.as_bits() } else { None };
         let queries = bits.map_or(Cow::Borrowed(queries), Cow::Owned);
         if queries.dim() != shape.dim || queries.element() != shape.element {
@@ -117,37 +120,26 @@ impl<'a> ResolvedSearch<'a> {
         bathyal_index::check_vectors(&queries, shape.metric)?;
         let filter = request.filter.as_ref().map(|filter| filter.bind(schema)).transpose()?;
         let columns = request.columns.iter().map(|name| schema.column(name)).collect::<Result<_, _>>()?;
-        let options = SearchOptions {
-            k: request.k,
-            effort: request.effort,
-            threads: request.threads,
-            ..SearchOptions::default()
-        };
         Ok(ResolvedSearch { field, queries, filter, columns, options })
     }
 }
 
-/// Refuses an effort that the family and metric of the field can never use, whatever segments exist.
-fn check_effort(request: &SearchRequest, field: &VectorField) -> Result<(), CollectionError> {
-    let k = request.k;
-    let reason = match request.effort {
-        Effort::Recall(recall) if !(recall > 0.0 && recall <= 1.0) => {
-            format!("recall is {recall}; it must be above 0 and at most 1")
-        }
-        Effort::SearchList(list) if (list as usize) < k => {
-            format!("search_list is {list}, which must be at least k = {k}")
-        }
-        Effort::SearchList(list) if list > MAX_SEARCH_LIST => {
-            format!("search_list is {list}; it must be at most {MAX_SEARCH_LIST}")
+/// Refuses options that no index accepts, and efforts that the family and metric of the field can never use,
+/// whatever segments exist.
+fn check_options(options: &SearchOptions, field: &VectorField) -> Result<(), CollectionError> {
+    let in_range = bathyal_index::SearchRequest::new(options);
+    if let Err(IndexError::Parameter(reason)) = in_range {
+        return Err(CollectionError::Parameter(reason));
+    }
+    let reason = match options.effort {
+        Effort::SearchList(list) if (list as usize) < options.k => {
+            format!("search_list is {list}, which must be at least k = {}", options.k)
         }
         Effort::Ratio(_) if !families::offers(&field.family, Capability::Ratio) => {
             format!("a search of {:?}: {}", field.name, families::refusal(&field.family, Capability::Ratio))
         }
         Effort::Ratio(_) if field.metric == Metric::InnerProduct => {
             "there is no ratio under ip, since an inner product is no distance; ask for a recall".into()
-        }
-        Effort::Ratio(ratio) if !(ratio >= 1.0 && ratio.is_finite()) => {
-            format!("ratio is {ratio}; it must be at least 1")
         }
         Effort::Recall(_) | Effort::SearchList(_) | Effort::Ratio(_) => return Ok(()),
     };

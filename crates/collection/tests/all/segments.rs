@@ -258,7 +258,7 @@ fn every_effort_works_for_rows_in_memory_and_in_segments() {
                 (Effort::SearchList(0), "search_list is 0"),
                 (Effort::SearchList(u32::MAX), "at most"),
                 (Effort::Recall(1.5), "recall is 1.5"),
-                (Effort::Ratio(0.5), if family == "lsh" { "ratio is 0.5" } else { "knows no ratio" }),
+                (Effort::Ratio(0.5), "ratio is 0.5"),
             ] {
                 let error = search(effort).unwrap_err().to_string();
                 assert!(error.contains(part), "{family}, {when}: {error}");

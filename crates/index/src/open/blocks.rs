@@ -1,6 +1,6 @@
 //! Search for queries in a file, block by block, in the memory of one block.
 
-use super::{Index, SearchOptions, SearchResult};
+use super::{Index, SearchOptions, SearchRequest, SearchResult};
 use crate::error::IndexError;
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
@@ -29,10 +29,11 @@ impl Index {
         control: Control<'_>,
         mut each: impl FnMut(Range<usize>, SearchResult) -> Result<(), E>,
     ) -> Result<(), E> {
+        let request = SearchRequest::new(options)?;
         for first in (0..queries.count()).step_by(block.get()) {
             let rows = first..queries.count().min(first.saturating_add(block.get()));
             self.check_queries(queries, rows.clone())?;
-            let found = self.search_rows(queries, rows.clone(), options, control)?;
+            let found = self.search_rows(queries, rows.clone(), &request, control)?;
             queries.release();
             each(rows, found)?;
         }

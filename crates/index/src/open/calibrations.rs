@@ -4,8 +4,8 @@
 //! calibrations is read when the first search asks for a recall.
 
 use super::Index;
-use super::options::MAX_SEARCH_LIST;
 use super::pool::RawQueries;
+use super::request::{Effort as Asked, MAX_SEARCH_LIST};
 use crate::calibrate::given_queries::{
     self, Conditions, EffortPoint, MEASURED_FACTORS, MEASURED_RECALLS, QueryCalibration, Reaching,
 };
@@ -241,7 +241,7 @@ impl Index {
         let calibration = Calibration { queries: count, source: "given queries".into(), curves, reach };
         let (name, conditions) = (options.name.clone(), self.conditions());
         let measured = QueryCalibration { name, measured_at, conditions, calibration };
-        self.calibrations.append(&self.manifest, &CalibrationRecord::Measured(measured.clone()))?;
+        self.calibrations.append(self.stored.manifest(), &CalibrationRecord::Measured(measured.clone()))?;
         let seconds = started.elapsed().as_secs_f64();
         Ok(CalibrateReport { measured, before, truth_seconds, seconds })
     }
@@ -251,7 +251,7 @@ impl Index {
     /// # Errors
     /// [`IndexError`] if their log cannot be read, or is damaged.
     pub fn calibrations(&self) -> Result<Vec<QueryCalibration>, IndexError> {
-        Ok(self.calibrations.all(&self.manifest)?.calibrations.clone())
+        Ok(self.calibrations.all(self.stored.manifest())?.calibrations.clone())
     }
 
     /// Removes a calibration. Returns false if there is none of this name.
@@ -259,12 +259,12 @@ impl Index {
     /// # Errors
     /// As [`Index::calibrate`].
     pub fn remove_calibration(&self, name: &str) -> Result<bool, IndexError> {
-        let known = self.calibrations.read(&self.manifest)?;
+        let known = self.calibrations.read(self.stored.manifest())?;
         if !known.calibrations.iter().any(|known| known.name == name) {
             return Ok(false);
         }
         let record = CalibrationRecord::Removed { name: name.into(), removed: true };
-        self.calibrations.append(&self.manifest, &record)?;
+        self.calibrations.append(self.stored.manifest(), &record)?;
         Ok(true)
     }
 
@@ -276,7 +276,7 @@ impl Index {
         if name == BUILD_NAME {
             return Ok(CalibrationChoice::Build);
         }
-        let all = self.calibrations.all(&self.manifest)?;
+        let all = self.calibrations.all(self.stored.manifest())?;
         if all.calibrations.iter().any(|known| known.name == name) {
             return Ok(CalibrationChoice::Named(NameHash::of(name)));
         }
@@ -297,11 +297,11 @@ impl Index {
         if queries.count() == 0 || options.queries == 0 {
             return refuse("a calibration requires at least one query");
         }
-        let exact = !self.supports(super::Effort::SearchList(1));
-        if exact || self.opened.effort(1, 1.0, &self.machine()).is_none() {
+        let exact = !self.supports(Asked::SearchList(1));
+        if exact || self.loaded.opened().effort(1, 1.0, &self.loaded.machine()).is_none() {
             return refuse("a search of this index compares all vectors, so there is nothing to calibrate");
         }
-        self.check_set(&RowSet::all(self.manifest.vectors as u32))?;
+        self.check_set(&RowSet::all(self.stored.vectors() as u32))?;
         let Some(truth) = &options.truth else { return Ok(()) };
         let (given, wanted) = (truth.queries(), queries.count());
         if given != wanted {
@@ -348,7 +348,7 @@ impl Index {
         progress: &dyn Progress,
     ) -> Result<IdFile, IndexError> {
         progress.stage("exact neighbours", queries.count as u64);
-        let all = RowSet::all(self.manifest.vectors as u32);
+        let all = RowSet::all(self.stored.vectors() as u32);
         let threads = super::thread_count(threads);
         let (mut ids, mut distances) = (Vec::new(), Vec::new());
         self.scan_set(queries, k, &all, threads, control, |first, pass| {
@@ -369,7 +369,11 @@ impl Index {
         control: Control<'_>,
         progress: &dyn Progress,
     ) -> Result<(Vec<Curve<EffortPoint>>, Vec<RecallBefore>), IndexError> {
-        let profiles = [self.profile.clone(), memory_profile(&self.profile), distant_profile(&self.profile)];
+        let profiles = [
+            self.loaded.profile().clone(),
+            memory_profile(self.loaded.profile()),
+            distant_profile(self.loaded.profile()),
+        ];
         progress.stage("calibrating", (sample.k.len() * profiles.len()) as u64);
         let (mut curves, mut before) = (Vec::with_capacity(sample.k.len()), Vec::new());
         for (number, k) in sample.k.iter().enumerate() {
@@ -439,8 +443,8 @@ impl Index {
     /// expects the recall `asked`, or the largest effort that the build measured, times `asked` above 1. `None`
     /// if a search compares all vectors.
     fn effort_at(&self, k: usize, asked: f32, profile: &TierProfile) -> Option<Effort> {
-        let machine = Machine { profile, ..self.machine() };
-        let solved = self.opened.effort(k, asked.min(1.0), &machine)?.effort;
+        let machine = Machine { profile, ..self.loaded.machine() };
+        let solved = self.loaded.opened().effort(k, asked.min(1.0), &machine)?.effort;
         let card = self.searcher().card().map_or(MAX_SEARCH_LIST, |card| card.list);
         let most_list = MAX_SEARCH_LIST.min(card) as usize;
         if asked > 1.0 {
@@ -452,8 +456,8 @@ impl Index {
     /// Returns the conditions under which this open index searches.
     fn conditions(&self) -> Conditions {
         Conditions {
-            reads_candidates_alone: self.opened.capabilities().reads_candidates_alone,
-            codes_left_out: self.split.codes_left_out,
+            reads_candidates_alone: self.loaded.opened().capabilities().reads_candidates_alone,
+            codes_left_out: self.plan.split().codes_left_out,
         }
     }
 
@@ -463,7 +467,7 @@ impl Index {
         let same = calibration.conditions == self.conditions();
         let here = |(effort, asked): (Effort, f32)| match same {
             true => Some(effort),
-            false => self.effort_at(k, asked, &self.profile),
+            false => self.effort_at(k, asked, self.loaded.profile()),
         };
         let priced = efforts.into_iter().filter_map(here).map(|effort| (self.price(effort, k), effort));
         let cheapest = priced.min_by(|a, b| a.0.total_cmp(&b.0))?;
@@ -472,7 +476,7 @@ impl Index {
 
     /// Returns the price of a query of this effort on this machine, in nanoseconds.
     fn price(&self, effort: Effort, k: usize) -> f64 {
-        let machine = self.machine();
+        let machine = self.loaded.machine();
         self.searcher().demand(&self.params_of(effort, k), &machine).price_ns(&machine.device())
     }
 
@@ -484,7 +488,7 @@ impl Index {
             search_list: effort.search_list.max(k),
             probes: effort.probes,
             prune: effort.prune,
-            beam_width: beam_width_on(&self.profile).min(widest) as usize,
+            beam_width: beam_width_on(self.loaded.profile()).min(widest) as usize,
             multi_probe: 0,
             mode: self.default_mode(),
             timed: false,
@@ -504,7 +508,7 @@ impl Index {
         if choice == CalibrationChoice::Build {
             return Ok(None);
         }
-        let all = &self.calibrations.all(&self.manifest)?.calibrations;
+        let all = &self.calibrations.all(self.stored.manifest())?.calibrations;
         if self.calibrations.was_replaced.load(Ordering::Relaxed) {
             notes.push(format!(
                 "{}: another index was published here, so the calibrations with given queries cannot be read; open \
@@ -525,7 +529,8 @@ impl Index {
         let Some((price, effort, reached, name)) = efforts.max_by(|a, b| a.0.total_cmp(&b.0)) else {
             return Ok(None);
         };
-        let build = self.effort_at(k, recall, &self.profile).map_or(0.0, |build| self.price(build, k));
+        let build =
+            self.effort_at(k, recall, self.loaded.profile()).map_or(0.0, |build| self.price(build, k));
         if named.is_none() && build > price {
             return Ok(None);
         }
@@ -545,7 +550,7 @@ impl Index {
         let all = known.as_ref().map_or(&[][..], |log| &log.calibrations);
         choice
             .find(all)
-            .map_or_else(|| self.stored.reach().to_vec(), |chosen| chosen.calibration.reach.clone())
+            .map_or_else(|| self.stored.family().reach().to_vec(), |chosen| chosen.calibration.reach.clone())
     }
 }
 

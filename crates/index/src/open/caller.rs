@@ -5,15 +5,15 @@
 //! memory, and over a device while no more callers than cores do so. All other queries are answered by the
 //! workers.
 
+use super::control::Waiting;
 use super::pool::{Answers, BorrowedEngine, Job, PendingJob, Pool, Scratch, process};
-use super::{Index, SearchOptions, SearchResult};
+use super::{Index, SearchOptions, SearchRequest, SearchResult};
 use crate::error::IndexError;
 use bathyal_tier::{Control, Cx, Engine, RunError, RunningQueries, Step, TierError, thread_waker};
 use bathyal_vectors::VectorFile;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -27,33 +27,6 @@ const CHECK_EVERY: Duration = Duration::from_millis(10);
 /// Steps of a lone query in memory between two checks of its cancel flag and its deadline: tens of
 /// microseconds.
 const STEPS: u32 = 16;
-
-/// The ways to end or to observe a search while the calling thread waits for it.
-#[derive(Clone, Copy)]
-pub(crate) struct Waiting<'a> {
-    pub(super) control: Control<'a>,
-    /// Called about every 10 ms while the thread waits.
-    pub(super) meanwhile: &'a dyn Fn(),
-}
-
-impl<'a> From<Control<'a>> for Waiting<'a> {
-    fn from(control: Control<'a>) -> Waiting<'a> {
-        Waiting { control, meanwhile: &|| () }
-    }
-}
-
-impl Waiting<'_> {
-    /// Returns the error with which the wait ends, if the search was cancelled or its deadline is over.
-    fn end(&self) -> Option<IndexError> {
-        if self.control.cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed)) {
-            return Some(IndexError::Cancelled);
-        }
-        self.control
-            .deadline
-            .is_some_and(|deadline| Instant::now() >= deadline)
-            .then_some(IndexError::Deadline)
-    }
-}
 
 /// Runs a lone query on `engine`, which runs nothing else. The query uses the memory in `scratch`, and leaves
 /// it there.
@@ -143,9 +116,9 @@ impl Index {
         control: Control<'_>,
         meanwhile: &dyn Fn(),
     ) -> Result<SearchResult, IndexError> {
-        let rows = 0..queries.count();
+        let (request, rows) = (SearchRequest::new(options)?, 0..queries.count());
         self.check_queries(queries, rows.clone())?;
-        self.search_rows(queries, rows, options, Waiting { control, meanwhile })
+        self.search_rows(queries, rows, &request, Waiting { control, meanwhile })
     }
 
     /// Runs a job on the calling thread if that is faster, and otherwise on `threads` workers.
@@ -163,7 +136,7 @@ impl Index {
             None => wait_for(PendingJob::new(Pool::of_this_process(), job.clone(), threads), waiting),
         });
         if answers.is_err() {
-            self.known.here().counters.count_failure();
+            self.contexts.here().counters.count_failure();
         }
         answers
     }
@@ -175,17 +148,17 @@ impl Index {
         waiting: Waiting<'_>,
     ) -> Result<Option<Vec<Answers>>, IndexError> {
         let Some(params) = job.lone_params() else { return Ok(None) };
-        if self.stored.query_distances(params) > MOST_DISTANCES {
+        if self.stored.family().query_distances(params) > MOST_DISTANCES {
             return Ok(None);
         }
-        let pool = Pool::of_this_process();
+        let (pool, client) = (Pool::of_this_process(), &self.contexts.here().client);
         let Some(BorrowedEngine { engine, mut scratch, reservation }) =
-            pool.borrow_engine(&self.pool_client, job.query_bytes)?
+            pool.borrow_engine(client, job.query_bytes)?
         else {
             return Ok(None);
         };
         let (engine, answers) = run_alone(engine, &mut scratch, job, waiting);
-        pool.return_engine(&self.pool_client, BorrowedEngine { engine, scratch, reservation });
+        pool.return_engine(client, BorrowedEngine { engine, scratch, reservation });
         answers.map(Some)
     }
 
@@ -195,14 +168,14 @@ impl Index {
         if here == self.process {
             return Ok(());
         }
-        Err(IndexError::Forked { path: self.directory.clone(), opened_by: self.process, here })
+        Err(IndexError::Forked { path: self.stored.path().to_path_buf(), opened_by: self.process, here })
     }
 }
 
 impl Drop for Index {
     fn drop(&mut self) {
         if process() == self.process {
-            Pool::of_this_process().close_engines(&self.pool_client);
+            Pool::of_this_process().close_engines(&self.contexts.here().client);
         }
     }
 }

@@ -2,6 +2,7 @@
 //! missing or lost.
 
 use super::options::OpenOptions;
+use super::plan::Division;
 use super::pool::Standby;
 use super::tier::{LoadedPages, TierChoice};
 use crate::error::IndexError;
@@ -49,21 +50,6 @@ impl CardTrouble {
     }
 }
 
-/// Divides a budget by `plan`, and reserves `standby` bytes in it for the standby. If the budget is too small
-/// for these, they are left out, and the budget that would be enough is returned as the second value.
-pub(super) fn plan_with_standby(
-    given: Option<u64>,
-    standby: Option<u64>,
-    plan: impl Fn(Option<u64>) -> Result<MemorySplit, IndexError>,
-) -> Result<(MemorySplit, Option<u64>), IndexError> {
-    let (Some(budget), Some(standby)) = (given, standby) else { return Ok((plan(given)?, None)) };
-    match plan(Some(budget.saturating_sub(standby))) {
-        Ok(split) => Ok((MemorySplit { budget: given, standby, ..split }, None)),
-        Err(IndexError::Memory { needed, .. }) => Ok((plan(given)?, Some(needed + standby))),
-        Err(error) => Err(error),
-    }
-}
-
 /// The input of opening an index again without its card.
 pub(super) struct Reopening {
     pub(super) directory: Arc<dyn Generation>,
@@ -71,9 +57,7 @@ pub(super) struct Reopening {
     /// Bytes of memory that the reopened index takes.
     pub(super) bytes: u64,
     /// The division of the memory when the index was opened with its card.
-    pub(super) split: MemorySplit,
-    /// The budget that would be enough; `None` if the actual one is.
-    pub(super) lacking: Option<u64>,
+    pub(super) division: Division,
     pub(super) profile: TierProfile,
     pub(super) tier: TierChoice,
     pub(super) pages: Option<LoadedPages>,
@@ -82,7 +66,8 @@ pub(super) struct Reopening {
 
 impl Reopening {
     fn open(&self) -> Result<Arc<dyn Opened>, IndexError> {
-        if let (Some(needed), Some(given)) = (self.lacking, self.split.budget) {
+        let Division { split, lacking } = self.division;
+        if let (Some(needed), Some(given)) = (lacking, split.budget) {
             return Err(IndexError::Memory {
                 what: "searching without the graphics card, with its codes in memory,",
                 needed,
@@ -91,8 +76,8 @@ impl Reopening {
             });
         }
         let stored = families::stored(self.directory.address(), &self.manifest)?;
-        let codes = self.split.codes + self.split.codes_on_card;
-        let split = MemorySplit { codes, codes_on_card: 0, ..self.split };
+        let codes = split.codes + split.codes_on_card;
+        let split = MemorySplit { codes, codes_on_card: 0, ..split };
         let buffers = stored.buffers();
         stored.open(&Loading {
             directory: &*self.directory,

@@ -1,6 +1,6 @@
 //! Compaction: builds an index again with all its changes, and replaces it.
 
-use super::change::ChangeCounts;
+use super::change_log::ChangeCounts;
 use super::{Index, OpenOptions};
 use crate::build::build_over;
 use crate::build::options::{BuildOptions, BuildReport};
@@ -89,14 +89,12 @@ pub fn compact_in(
     let changed = index.changed();
     let Some(changes) = index.changes() else { return Ok(Compaction { changed, build: None }) };
     if changes.vectors() == 0 {
-        return Err(IndexError::Parameter(format!(
-            "{}: all its vectors were deleted, and an index needs at least one: insert vectors first, or delete the folder",
-            index.directory.display()
-        )));
+        return Err(index.stored.refusal(
+            "all its vectors were deleted, and an index needs at least one: insert vectors first, or delete \
+             the folder",
+        ));
     }
-    let manifest = &index.manifest;
-    let wrong = |reason| IndexError::damaged(&index.directory, "the manifest", reason);
-    let form = Form::from_manifest(manifest).map_err(wrong)?;
+    let (manifest, form) = (index.stored.manifest(), index.stored.form()?);
     let mut rows = CollectedRows::begin(folder, form, manifest, changes.vectors())?;
     progress.stage("collecting vectors", changes.vectors());
     let mut collect = |id: u32, row: IndexRow<'_>| {
@@ -109,20 +107,20 @@ pub fn compact_in(
         if changes.is_deleted(id) { Ok(()) } else { rows.push(id, row) }
     };
     let object = manifest.open_file(directory.as_ref(), manifest.paged_file())?;
-    index.stored.vectors(object.as_ref(), &mut |id, row| collect(id, IndexRow::Stored(row)))?;
+    index.stored.family().vectors(object.as_ref(), &mut |id, row| collect(id, IndexRow::Stored(row)))?;
     changes.inserted().try_for_each(|(id, row)| collect(id, IndexRow::Inserted(row)))?;
     rows.ids.end(changes.next());
-    let Some(family) = index.stored.rebuilding() else {
+    let Some(family) = index.stored.family().rebuilding() else {
         return Err(IndexError::Internal(format!("no options to build {} again", manifest.family)));
     };
     let building = BuildOptions {
-        metric: index.metric,
+        metric: index.stored.metric(),
         threads: options.threads,
         seed: manifest.seed,
         memory_bytes: options.memory_bytes,
         overwrite: true,
         store_as: manifest.stored.map(|stored| stored.element),
-        stored_before: manifest.stored_before().map_err(wrong)?,
+        stored_before: manifest.stored_before().map_err(|reason| index.stored.damaged(reason))?,
         ..BuildOptions::of(family)
     };
     let (data, ids) = rows.end()?;

@@ -1,7 +1,7 @@
 //! Copies an index to other disks: from one to several, from several to one, or to another number of them.
 //! Every file of the copy is identical, and so are answers, recall and counters of searches.
 
-use super::change;
+use super::change_log;
 use crate::build::options::{StripeOptions, Target};
 use crate::build::publishing::{Note, Start, keep_draft, publish, report_stage};
 use crate::error::IndexError;
@@ -79,16 +79,17 @@ pub fn convert_stripes_in(
     let manifest = Manifest::load(source)?;
     let address = source.address();
     let stored = families::stored(address, &manifest)?;
-    if change::summary(source, &manifest, &*stored)?.0.log_bytes > 0 {
+    if change_log::summary(source, &manifest, &*stored)?.0.log_bytes > 0 {
         return Err(IndexError::Parameter(format!(
-            "{}: was changed since it was built, and a copy would not contain the changes; compact it first (`bathyal compact`)",
+            "{}: was changed since it was built, and a copy would not contain the changes; compact it first \
+             (`bathyal compact`)",
             address.display()
         )));
     }
     if manifest.identity.is_none() {
         return Err(IndexError::Parameter(format!(
-            "{}: the index has format version 1, whose parts could not be distinguished from those of other indexes; build it \
-             again",
+            "{}: the index has format version 1, whose parts could not be distinguished from those of other \
+             indexes; build it again",
             address.display()
         )));
     }

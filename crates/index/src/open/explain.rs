@@ -1,33 +1,20 @@
 //! Explanation of one query: its time and its memory.
 
-use super::{Index, SearchOptions};
+use super::result::PhaseTime;
+use super::store_traffic::{StoreSnapshot, StoreTraffic};
+use super::{Index, SearchOptions, SearchRequest};
 use crate::error::IndexError;
-use crate::query::{Clock, OwnTotals, Phase, SearchParams};
+use crate::family::QueryState;
+use crate::query::changes::Changes;
+use crate::query::{OwnTotals, SearchParams};
 use bathyal_kernels::Neighbor;
 use bathyal_store::{CacheUse, Requests};
 use bathyal_tier::{Control, Cx, Engine};
 use bathyal_vectors::VectorFile;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
-
-/// A share of a query's time.
-#[derive(Debug, Clone, Serialize)]
-pub struct PhaseTime {
-    /// The name: navigate (find groups or prepare the query), scan (score codes), read (wait for the tier),
-    /// rerank (score full vectors).
-    pub phase: &'static str,
-    /// Nanoseconds: of `read` elapsed time, of the others processor time.
-    pub ns: u64,
-}
-
-impl PhaseTime {
-    /// Returns all phases of `clock`, or none if it has counted no time.
-    pub(super) fn of(clock: &Clock) -> Vec<PhaseTime> {
-        let phases = Phase::ALL.map(|phase| PhaseTime { phase: phase.name(), ns: clock.ns(phase) });
-        if phases.iter().any(|phase| phase.ns > 0) { phases.to_vec() } else { Vec::new() }
-    }
-}
 
 /// A share of an open index's memory.
 #[derive(Debug, Clone, Serialize)]
@@ -66,13 +53,6 @@ pub struct StoreShare {
     pub cache: BTreeMap<String, CacheUse>,
     /// The same by dependent round of reads ([`Index::cache_rounds`]).
     pub cache_rounds: Vec<CacheUse>,
-}
-
-/// The requests to a store up to a moment.
-struct StoreSnapshot {
-    requests: Requests,
-    kinds: BTreeMap<String, CacheUse>,
-    rounds: Vec<CacheUse>,
 }
 
 impl StoreShare {
@@ -154,6 +134,18 @@ pub struct Explanation {
     pub notes: Vec<String>,
 }
 
+/// Two runs of one query.
+struct ExplainedRun {
+    /// The state of the query after the second run, with its counters and times.
+    state: Box<dyn QueryState>,
+    /// The answer.
+    found: Vec<Neighbor>,
+    /// Nanoseconds of the second run.
+    total_ns: u64,
+    /// The requests to the store before, between and after the runs; empty for a local index.
+    snapshots: Vec<StoreSnapshot>,
+}
+
 impl Index {
     /// Answers query number `row` of `queries` alone, on the calling thread, and reports its time, counters
     /// and memory.
@@ -178,42 +170,56 @@ impl Index {
         }
         self.check_queries(queries, row..row + 1)?;
         let changes = self.changes();
-        let (mut params, mut notes) = self.params(options, changes.as_ref())?;
-        params.timed = true;
-        self.affordable_in_flight(1, 1, self.stored.planned_list(&params))?;
-        let mut engine = Engine::new(self.tier.clone(), self.engine)?;
+        let (params, mut notes) = self.params(&SearchRequest::new(options)?, changes.as_ref())?;
+        let params = SearchParams { timed: true, ..params };
+        self.affordable_in_flight(1, 1, self.stored.family().planned_list(&params))?;
+        let run = self.run_twice(queries.row(row), params, changes.as_ref(), control)?;
+        notes.extend(self.trouble.note());
+        Ok(self.explained(&params, run, notes))
+    }
+
+    /// Answers a query twice on the calling thread.
+    fn run_twice(
+        &self,
+        query: &[u8],
+        params: SearchParams,
+        changes: Option<&Arc<Changes>>,
+        control: Control<'_>,
+    ) -> Result<ExplainedRun, IndexError> {
+        let mut engine = Engine::new(self.loaded.tier().clone(), self.loaded.engine())?;
         let mut state = self.searcher().clone().query_state();
-        let mut total_ns = 0;
-        let mut found: Vec<Neighbor> = Vec::new();
-        let mut snapshots = Vec::from_iter(self.store_snapshot());
+        let (mut total_ns, mut found) = (0, Vec::new());
+        let mut snapshots = Vec::from_iter(self.traffic.as_ref().map(StoreTraffic::snapshot));
         for _ in 0..2 {
             found.clear();
-            let started = Instant::now();
-            let (query, running, changes) = (queries.row(row), &mut state, changes.clone());
+            let (started, running) = (Instant::now(), &mut state);
             let search = |cx: &Cx| {
                 let cx = cx.clone();
                 async move {
-                    running.query_mut().changes.clone_from(&changes);
+                    running.query_mut().changes = changes.cloned();
                     let searched = running.search(cx.clone(), query, params).await;
                     let (Err(IndexError::Gpu(failure)), Some(standby)) = (&searched, &self.trouble.standby)
                     else {
                         return searched;
                     };
                     *running = standby.opened(&cx, failure).await?.query_state();
-                    running.query_mut().changes = changes;
+                    running.query_mut().changes = changes.cloned();
                     running.search(cx, query, params).await
                 }
             };
             engine.run_one(search, control)??;
             total_ns = started.elapsed().as_nanos() as u64;
             state.query_mut().found.drain_sorted(&mut found);
-            snapshots.extend(self.store_snapshot());
+            snapshots.extend(self.traffic.as_ref().map(StoreTraffic::snapshot));
         }
-        notes.extend(self.trouble.note());
-        let cost = state.query().stats;
-        let scanned = state.scanned();
-        let phases = PhaseTime::of(&state.query().clock);
-        Ok(Explanation {
+        Ok(ExplainedRun { state, found, total_ns, snapshots })
+    }
+
+    /// Returns the explanation of a query that has been answered.
+    fn explained(&self, params: &SearchParams, run: ExplainedRun, notes: Vec<String>) -> Explanation {
+        let ExplainedRun { state, found, total_ns, snapshots } = run;
+        let (cost, scanned) = (state.query().stats, state.scanned());
+        Explanation {
             family: self.manifest().family.clone(),
             tier: self.tier().profile().kind.clone(),
             k: params.k,
@@ -227,27 +233,21 @@ impl Index {
             bytes: cost.bytes,
             code_distances: cost.code_distances,
             full_distances: cost.full_distances,
-            own: cost.named(self.own_counters),
-            predicted: self.predicted(&params),
+            own: cost.named(self.stored.own_counters()),
+            predicted: self.predicted(params),
             total_ns,
-            phases,
+            phases: PhaseTime::of(&state.query().clock),
             store: snapshots.try_into().ok().map(|snapshots| StoreShare::between(&snapshots)),
-            memory: self.memory_parts(self.stored.planned_list(&params)),
+            memory: self.memory_parts(self.stored.family().planned_list(params)),
             ids: found.iter().map(|n| n.id).collect(),
             distances: found.iter().map(|n| n.distance).collect(),
             notes,
-        })
-    }
-
-    /// Returns the requests to the store up to now; `None` if the index is not in a remote store.
-    fn store_snapshot(&self) -> Option<StoreSnapshot> {
-        let requests = self.requests()?;
-        Some(StoreSnapshot { requests, kinds: self.cache_use(), rounds: self.cache_rounds() })
+        }
     }
 
     /// Returns the prediction for a query with these parameters.
     fn predicted(&self, params: &SearchParams) -> Predicted {
-        let machine = self.machine();
+        let machine = self.loaded.machine();
         let demand = self.searcher().demand(params, &machine);
         Predicted {
             hops: demand.rounds,
@@ -261,7 +261,7 @@ impl Index {
     /// Returns the parts of [`Index::dram_bytes`] for one thread and one query.
     fn memory_parts(&self, search_list: usize) -> Vec<MemoryPart> {
         let split = self.memory_split();
-        let query = self.stored.query_bytes(search_list);
+        let query = self.stored.family().query_bytes(search_list);
         let buffers = self.used_buffers(1);
         let part = |part, bytes| MemoryPart { part, bytes };
         let parts = [

@@ -55,7 +55,8 @@ pub fn fill(
     let holding = holding(path, store)?;
     let Some(status) = holding.cache_status(false)? else {
         return Err(IndexError::Parameter(format!(
-            "{}: there is no cache to fill; give an address (s3://BUCKET/NAME) and the store option cache=FOLDER",
+            "{}: there is no cache to fill; give an address (s3://BUCKET/NAME) and the store option \
+             cache=FOLDER",
             path.display()
         )));
     };

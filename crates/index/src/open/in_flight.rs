@@ -4,12 +4,8 @@
 use super::Index;
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
-use crate::cost::processor_cache::processor_of_this_machine;
-use crate::family::{Buffers, Knob};
-use crate::query::{
-    ENGINE_DEPTH, FAR_LATENCY_NS, LARGEST_ENGINE_DEPTH, SearchMode, SearchParams, beam_width_on,
-};
-use bathyal_tier::TierProfile;
+use crate::family::Knob;
+use crate::query::{FAR_LATENCY_NS, SearchMode, SearchParams, beam_width_on};
 use std::sync::OnceLock;
 
 /// Queries interleaved on a device that nobody has measured.
@@ -18,11 +14,6 @@ const UNMEASURED_IN_FLIGHT: usize = 16;
 const LEAST_IN_FLIGHT: usize = 4;
 /// The most queries interleaved: an engine has no more reads in flight than its depth.
 const MOST_IN_FLIGHT: usize = 64;
-/// The most reads that one request to a remote tier combines. 20,000 x 240 floats at recall 0.99 take 60
-/// reads, of which two usually share a request.
-const READS_OF_A_REQUEST: u32 = 8;
-/// The most bytes of a thread's read buffers on a remote tier. The system allocates them as they are used.
-const FAR_BUFFER_BYTES: f64 = 256e6;
 /// Queries interleaved with a graphics card: while it answers some, the reads of others are in flight.
 const ON_CARD_IN_FLIGHT: usize = 256;
 /// The most queries interleaved on a remote tier.
@@ -31,24 +22,18 @@ const MOST_FAR_IN_FLIGHT: usize = 512;
 const USUAL_CACHE_BYTES: u64 = 1 << 20;
 
 impl Index {
-    /// Returns the machine of searches: the tier's profile and the processor.
-    pub(super) fn machine(&self) -> Machine<'_> {
-        let processor = self.processor.as_ref().unwrap_or_else(|| processor_of_this_machine());
-        Machine { profile: &self.profile, processor }
-    }
-
     /// Returns the default number of queries that a thread interleaves, with a candidate list of
     /// `search_list` and defaults for all else: as many as hide the tier's latency behind each other's
     /// rounds, within the cache (second-tier-memory, section 5). The default of a search for a recall depends
     /// on its whole effort.
     pub fn default_in_flight(&self, search_list: u32) -> usize {
-        let effort = self.stored.effort_of(search_list);
+        let effort = self.stored.family().effort_of(search_list);
         let params = SearchParams {
             k: 1,
             search_list: effort.search_list,
             probes: effort.probes,
             prune: effort.prune,
-            beam_width: beam_width_on(&self.profile) as usize,
+            beam_width: beam_width_on(self.loaded.profile()) as usize,
             multi_probe: 0,
             mode: SearchMode::Batched,
             timed: false,
@@ -62,8 +47,8 @@ impl Index {
     /// dimensions, beam width 16) a lone query takes 127 ms instead of 205 ms at the same recall, with 2%
     /// more reads.
     pub fn default_mode(&self) -> SearchMode {
-        let hops = self.stored.knobs().contains(&Knob::BeamWidth) && self.opened.card().is_none();
-        if hops && self.profile.latency_ns >= FAR_LATENCY_NS {
+        let hops = self.stored.family().knobs().contains(&Knob::BeamWidth);
+        if hops && self.loaded.opened().card().is_none() && self.loaded.is_far() {
             SearchMode::Pipelined
         } else {
             SearchMode::Batched
@@ -72,8 +57,8 @@ impl Index {
 
     /// Returns the default number of queries that a thread interleaves in a search with these parameters.
     pub(super) fn suited_in_flight(&self, params: &SearchParams) -> usize {
-        let machine = self.machine();
-        if let Some(together) = self.stored.together().filter(|_| !self.profile.addressable) {
+        let (family, machine) = (self.stored.family(), self.loaded.machine());
+        if let Some(together) = family.together().filter(|_| !machine.profile.addressable) {
             return together;
         }
         if let Some(card) = self.searcher().card() {
@@ -81,30 +66,8 @@ impl Index {
             return ON_CARD_IN_FLIGHT.min(card.slots as usize);
         }
         let demand = self.searcher().demand(params, &machine);
-        suited(&machine, &demand, self.stored.query_bytes(self.stored.planned_list(params)))
+        suited(&machine, &demand, family.query_bytes(family.planned_list(params)))
     }
-}
-
-/// Returns the most reads in flight of a thread's engine: more on a remote tier if no budget limits their
-/// `buffers`, of `frame_bytes` each. A tier that `joins` near reads into one request can do so only for reads
-/// that are submitted together. So the depth has space for all reads of as many requests as the tier takes at
-/// once.
-pub(super) fn engine_depth(
-    profile: &TierProfile,
-    budget: Option<u64>,
-    joins: bool,
-    (buffers, frame_bytes): (&Buffers, usize),
-) -> u32 {
-    if budget.is_some() || profile.latency_ns < FAR_LATENCY_NS {
-        return ENGINE_DEPTH;
-    }
-    let requests = profile.depth.clamp(ENGINE_DEPTH, LARGEST_ENGINE_DEPTH);
-    if !joins {
-        return requests;
-    }
-    let bytes_of_one = f64::from(buffers.frames) / f64::from(ENGINE_DEPTH) * frame_bytes.max(1) as f64;
-    let affordable = (FAR_BUFFER_BYTES / bytes_of_one) as u32;
-    (requests * READS_OF_A_REQUEST).min(affordable).max(requests)
 }
 
 /// Returns the number of queries to interleave if each has this `demand` and holds `query_bytes` while it
@@ -162,6 +125,7 @@ mod tests {
     use super::*;
     use crate::cost::demand::tests::device;
     use crate::cost::processor::Processor;
+    use bathyal_tier::TierProfile;
 
     #[test]
     fn latency_determines_the_queries_and_the_cache_limits_additional_ones() {
@@ -195,24 +159,6 @@ mod tests {
         assert!(near == LEAST_IN_FLIGHT && far > 24, "{near} {far}");
         assert!(suited(&queue(75_000, 100_000.0)) < far, "a slow device is busy with fewer");
         assert_eq!(suited(&device(0, 0.0, 64, 0.0)), LEAST_IN_FLIGHT);
-    }
-
-    #[test]
-    fn the_depth_on_a_remote_tier_has_space_for_all_reads_of_a_request() {
-        let buffers = Buffers { frames: 256, frame_bytes: 4096, frame_bytes_with_codes: 4096 };
-        let [far, near] = [31_000_000, 75_000]
-            .map(|latency_ns| TierProfile { depth: 512, ..device(latency_ns, 0.0, 64, 0.0) });
-        let depth = |frame_bytes| engine_depth(&far, None, true, (&buffers, frame_bytes));
-        assert_eq!((depth(4096), engine_depth(&far, None, false, (&buffers, 4096))), (4096, 512));
-        // Reads of whole lists: no more than one per request.
-        assert_eq!(depth(4 << 20), 512);
-        let between = depth(64 << 10);
-        assert!(
-            (512..4096).contains(&between) && f64::from(between) * 131072.0 <= FAR_BUFFER_BYTES,
-            "{between}"
-        );
-        assert_eq!(engine_depth(&far, Some(1 << 30), true, (&buffers, 4096)), ENGINE_DEPTH);
-        assert_eq!(engine_depth(&near, None, true, (&buffers, 4096)), ENGINE_DEPTH);
     }
 
     #[test]

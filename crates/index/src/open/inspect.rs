@@ -1,7 +1,7 @@
 //! `inspect`: describes the content of an index.
 
 use super::calibrations::Calibrations;
-use super::change::{self, ChangeCounts};
+use super::change_log::{self, ChangeCounts};
 use crate::calibrate::given_queries::QueryCalibration;
 use crate::error::IndexError;
 use crate::families;
@@ -92,7 +92,7 @@ pub fn inspect_in(directory: &dyn Generation, progress: &dyn Progress) -> Result
     let manifest = Manifest::load(directory)?;
     let stored = families::stored(directory.address(), &manifest)?;
     let description = stored.describe(directory, &manifest, progress)?;
-    let (changed, unfinished_change_bytes) = change::summary(directory, &manifest, &*stored)?;
+    let (changed, unfinished_change_bytes) = change_log::summary(directory, &manifest, &*stored)?;
     let of_manifest = directory.len_of(MANIFEST_NAME).unwrap_or(0);
     let index_bytes = manifest.index_bytes() + of_manifest + changed.log_bytes;
     Ok(InspectReport {

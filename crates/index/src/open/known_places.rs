@@ -11,7 +11,7 @@ pub(super) const MOST_SETS: usize = 8;
 pub(super) struct KnownPlaces {
     /// The unit of each vector, by id, once a request needed it: in an index whose vectors are not in the
     /// order of their ids.
-    pub(super) located: OnceLock<Vec<u32>>,
+    located: OnceLock<Vec<u32>>,
     /// Ids by place, once they were read.
     pub(super) ids: OnceLock<Vec<u32>>,
     /// The sets that were used last, the latest at the end, each with its places. A set that has no other
@@ -27,6 +27,17 @@ impl KnownPlaces {
         bytes(&self.located)
             + bytes(&self.ids)
             + self.placed().iter().map(|(_, placed)| placed.bytes()).sum::<u64>()
+    }
+
+    /// Returns the unit of each vector, by id, if the table is loaded.
+    pub(super) fn located(&self) -> Option<&[u32]> {
+        self.located.get().map(Vec::as_slice)
+    }
+
+    /// Sets the unit of each vector, by id.
+    pub(super) fn set_located(&self, units: Vec<u32>) {
+        // If another thread has set the table meanwhile, it has the same content.
+        let _ = self.located.set(units);
     }
 
     fn placed(&self) -> MutexGuard<'_, Vec<(Weak<RowSet>, Arc<RowSet>)>> {

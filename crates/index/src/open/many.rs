@@ -1,6 +1,6 @@
 //! Search in several indexes at once. The answers are merged by distance.
 
-use super::{Index, SearchOptions};
+use super::{Index, SearchOptions, SearchRequest};
 use crate::error::IndexError;
 use crate::query::{NO_ID, OwnCosts, QueryStats, SearchTotals};
 use bathyal_kernels::Neighbor;
@@ -73,11 +73,9 @@ pub fn search_many(
     control: Control<'_>,
 ) -> Result<ManyResult, IndexError> {
     check(indexes)?;
+    let request = SearchRequest::new(options)?;
     let count = queries.count();
-    let mut total = 0_u64;
-    for index in indexes {
-        total += index.len() as u64;
-    }
+    let total: u64 = indexes.iter().map(|index| index.len() as u64).sum();
     let k = usize::try_from(total).map_or(options.k, |total| options.k.min(total));
     let mut result = ManyResult {
         k,
@@ -99,8 +97,8 @@ pub fn search_many(
     }
     let mut lists: Vec<Vec<(Neighbor, u32)>> = vec![Vec::new(); count];
     for (number, index) in (0_u32..).zip(indexes) {
-        let one = SearchOptions { k: options.k.min(index.len()), ..*options };
-        let found = index.search(queries, &one, control)?;
+        let one = request.for_neighbors(options.k.min(index.len()));
+        let found = index.search(queries, one.options(), control)?;
         for (list, at) in lists.iter_mut().zip((0..count).map(|query| query * found.k)) {
             let rows = found.ids[at..at + found.k].iter().zip(&found.distances[at..at + found.k]);
             let rows = rows.filter(|(id, _)| **id != NO_ID);
@@ -145,7 +143,8 @@ fn check(indexes: &[&Index]) -> Result<(), IndexError> {
     for other in &indexes[1..] {
         let refuse = |what: &str, ours: String, theirs: String| {
             Err(IndexError::Parameter(format!(
-                "{}: its {what} is {theirs}, that of {} is {ours}; indexes that are searched together must agree",
+                "{}: its {what} is {theirs}, that of {} is {ours}; indexes that are searched together must \
+                 agree",
                 other.path().display(),
                 first.path().display()
             )))

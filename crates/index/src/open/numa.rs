@@ -57,9 +57,14 @@ pub(super) struct Placement {
 }
 
 impl Placement {
+    /// Leaves threads and memory to the system.
+    pub(super) fn none() -> Placement {
+        Placement { nodes: None, copied: false, explicit: false }
+    }
+
     /// Returns the placement that `options` choose on this machine.
     pub(super) fn of(options: &OpenOptions) -> Result<Placement, IndexError> {
-        let none = Placement { nodes: None, copied: false, explicit: false };
+        let none = Placement::none();
         if options.numa == Some(Numa::Off) {
             return Ok(none);
         }

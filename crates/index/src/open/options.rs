@@ -1,12 +1,10 @@
-//! The options of opening and of searching an index.
+//! The options of opening an index.
 
-use super::calibrations::CalibrationChoice;
 use super::numa::Numa;
 use super::pool::SearchMemory;
 use super::tier::TierChoice;
 use crate::cost::processor::Processor;
 use crate::error::IndexError;
-use crate::query::SearchMode;
 use bathyal_gpu::{Card, DeviceChoice, GpuError, MOST_MINI_BATCH};
 use bathyal_object::StoreOptions;
 use bathyal_tier::backend::file::Method;
@@ -14,13 +12,6 @@ use bathyal_tier::numa::Nodes;
 use bathyal_tier::{Tier, TierError, TierProfile};
 use std::path::PathBuf;
 use std::sync::Arc;
-
-/// The largest beam width: an SSD serves no more reads at once.
-pub const MAX_BEAM_WIDTH: u32 = 128;
-/// The most additional buckets of a hash table. An index that needs more needs more tables.
-pub const MAX_MULTI_PROBE: u32 = 64;
-/// The longest candidate list.
-pub const MAX_SEARCH_LIST: u32 = 1 << 20;
 
 /// Options of opening an index.
 #[derive(Clone, Default)]
@@ -102,7 +93,9 @@ impl OpenOptions {
         let refuse = |what: String| Err(IndexError::Parameter(what));
         if self.card.is_none() && !self.processor_goes_on {
             return refuse(
-                "mini_batch (--mini-batch) requires a graphics card: open the index with one (--device gpu), or leave it out".into(),
+                "mini_batch (--mini-batch) requires a graphics card: open the index with one (--device gpu), \
+                 or leave it out"
+                    .into(),
             );
         }
         if !(1..=MOST_MINI_BATCH).contains(&batch) {
@@ -114,69 +107,3 @@ impl OpenOptions {
 
 /// Replaces a tier by another one over the same bytes. See [`OpenOptions::wrap`].
 pub type WrapTier = Arc<dyn Fn(Arc<dyn Tier>) -> Result<Arc<dyn Tier>, TierError> + Send + Sync>;
-
-/// The effort of a search.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Effort {
-    /// The effort for this recall@k, by the index's calibration.
-    Recall(f32),
-    /// The effort for this overall ratio@k, at least 1
-    /// ([`OverallRatio`](bathyal_vectors::groundtruth::OverallRatio)), by the index's calibration. Only for
-    /// hash tables, under a metric that is a distance.
-    Ratio(f32),
-    /// A candidate list of this length (L in DiskANN).
-    SearchList(u32),
-}
-
-/// Options of a search. Options that a family does not support are refused, not ignored.
-#[derive(Debug, Clone, Copy)]
-pub struct SearchOptions {
-    /// Neighbours wanted.
-    pub k: usize,
-    /// The effort.
-    pub effort: Effort,
-    /// The calibration for [`Effort::Recall`].
-    pub calibration: CalibrationChoice,
-    /// Groups that a cluster index scans, or the most posting lists that a query reads. `None` chooses by the
-    /// calibration; the number of groups is then an average, and some queries scan more.
-    pub probes: Option<u32>,
-    /// Posting lists more than `1 + prune` times as far as the nearest are skipped, and none at 0 (SPANN,
-    /// section 3.3). `None` chooses by the calibration.
-    pub prune: Option<f32>,
-    /// Reads of one hop in a graph (W in DiskANN); `None` is
-    /// [`DEFAULT_BEAM_WIDTH`](crate::DEFAULT_BEAM_WIDTH), or [`FAR_BEAM_WIDTH`](crate::FAR_BEAM_WIDTH) on a
-    /// remote tier.
-    pub beam_width: Option<u32>,
-    /// Additional buckets that a query reads in each hash table, next to its own (T in multi-probe LSH; Lv et
-    /// al., VLDB 2007), up to [`MAX_MULTI_PROBE`]; `None` is 0. The promise does not cover them, and
-    /// calibration does not use them: a search for a recall or a ratio reads them in addition to its
-    /// calibrated effort.
-    pub multi_probe: Option<u32>,
-    /// Threads; 0 means all cores.
-    pub threads: usize,
-    /// Batched or pipelined; `None` is [`Index::default_mode`](crate::Index::default_mode).
-    pub mode: Option<SearchMode>,
-    /// Queries interleaved on each thread; `None` chooses by the tier.
-    pub in_flight: Option<usize>,
-    /// True to measure the time of all queries by phase
-    /// ([`SearchResult::phases`](crate::SearchResult::phases)), which costs a system call between two phases.
-    pub timed: bool,
-}
-
-impl Default for SearchOptions {
-    fn default() -> Self {
-        SearchOptions {
-            k: 10,
-            effort: Effort::Recall(0.95),
-            calibration: CalibrationChoice::Usual,
-            probes: None,
-            prune: None,
-            beam_width: None,
-            multi_probe: None,
-            threads: 0,
-            mode: None,
-            in_flight: None,
-            timed: false,
-        }
-    }
-}

@@ -3,8 +3,9 @@
 //! single query, so that the answers do not depend on the number of queries in a batch.
 
 use super::Index;
-use super::change::Changing;
-use super::options::{Effort, MAX_SEARCH_LIST, SearchOptions};
+use super::change_log::Changing;
+use super::request::{Effort, MAX_SEARCH_LIST, SearchOptions, SearchRequest};
+use super::stored::StoredIndex;
 use crate::cost::demand::{Demand, moved_bytes};
 use crate::error::IndexError;
 use crate::query::within::{NEVER_LATE, most_of};
@@ -89,7 +90,8 @@ fn choose(count: u32, rows: u32, k: usize, prices: &Prices) -> (WithinPlan, Stri
         return (WithinPlan::Among, reason);
     }
     let reason = format!(
-        "{matches}: a search that leaves the others out afterwards takes about {}, comparing all that match {}",
+        "{matches}: a search that leaves the others out afterwards takes about {}, comparing all that match \
+         {}",
         us(searches),
         us(scan)
     );
@@ -138,29 +140,31 @@ impl Index {
         options: &SearchOptions,
         within: &RowSet,
     ) -> Result<(WithinPlan, String), IndexError> {
-        self.planned_within(options, within).map(|planned| (planned.plan, planned.reason))
+        self.planned_within(&SearchRequest::new(options)?, within)
+            .map(|planned| (planned.plan, planned.reason))
     }
 
     pub(super) fn planned_within(
         &self,
-        options: &SearchOptions,
+        request: &SearchRequest,
         set: &RowSet,
     ) -> Result<Planned, IndexError> {
         self.check_set(set)?;
+        let options = request.options();
         let (count, rows) = (set.count(), set.rows());
         let wanted = options.k.min(count.max(1) as usize);
-        let (params, notes) = self.params(&SearchOptions { k: wanted, ..*options }, None)?;
+        let (params, notes) = self.params(&request.for_neighbors(wanted), None)?;
         let list = params.search_list.min(count.max(1) as usize).max(params.k);
         let params =
             SearchParams { k: params.k.min(count as usize), search_list: list, early: None, ..params };
-        let machine = self.machine();
+        let machine = self.loaded.machine();
         let price = |demand: Demand| demand.price_ns(&machine.device());
         let searcher = self.searcher();
         let late = late_of(options.effort, params.k);
         let among = searcher.among(&params, count, &machine);
         let among = among.filter(|_| {
-            let list = self.list_among(&params, late, count);
-            count > 0 && self.may_place() && self.affordable_in_flight(1, 1, list).is_ok()
+            let list = self.stored.list_among(&params, late, count);
+            count > 0 && self.may_place() && self.affords(1, list)
         });
         let first = more_of_all(wanted, share_of(count, rows));
         let more = self.more_params(options, first, set);
@@ -189,45 +193,26 @@ impl Index {
         Ok(Planned { plan, reason, params, more, has_codes: among.is_some(), late, notes })
     }
 
-    /// Returns the length of the candidate list for which memory is planned, of a search that skips other
-    /// rows.
-    pub(super) fn list_among(&self, params: &SearchParams, late: usize, count: u32) -> usize {
-        let widest = SearchParams {
-            search_list: most_of(params.wanted(), late, count),
-            // In a family with groups, all of them may be sorted.
-            probes: if params.probes > 0 { u32::MAX as usize } else { 0 },
-            prune: 0.0,
-            ..*params
-        };
-        self.stored.planned_list(&widest)
-    }
-
     /// Refuses sets with another number of rows, and indexes whose rows have changed since the build.
     pub(super) fn check_set(&self, set: &RowSet) -> Result<(), IndexError> {
-        let refuse =
-            |what: String| Err(IndexError::Parameter(format!("{}: {what}", self.directory.display())));
-        if self.opened.in_place().is_some() {
-            return refuse(
-                "an index that is changed in place cannot be searched within a set of rows".into(),
-            );
+        if self.loaded.opened().in_place().is_some() {
+            let reason = "an index that is changed in place cannot be searched within a set of rows";
+            return Err(self.stored.refusal(reason));
         }
         let changed = |changing: &Changing| {
             let now = changing.now();
             !now.is_empty() || !now.are_rows()
         };
         if self.changing.as_ref().is_some_and(changed) {
-            return refuse(
-                "an index that has changed since its build cannot be searched within a set of rows; build one of its current \
-                 vectors"
-                    .into(),
-            );
-        }
-        if u64::from(set.rows()) != self.manifest.vectors {
-            return refuse(format!(
-                "the set is for an index of {} rows, this index has {}",
-                set.rows(),
-                self.manifest.vectors
+            return Err(self.stored.refusal(
+                "an index that has changed since its build cannot be searched within a set of rows; build \
+                 one of its current vectors",
             ));
+        }
+        if u64::from(set.rows()) != self.stored.vectors() {
+            let (rows, vectors) = (set.rows(), self.stored.vectors());
+            let reason = format!("the set is for an index of {rows} rows, this index has {vectors}");
+            return Err(self.stored.refusal(reason));
         }
         Ok(())
     }
@@ -246,32 +231,33 @@ impl Index {
             Effort::Ratio(ratio) => Effort::Ratio(ratio),
         };
         let options = SearchOptions { k: more, effort, probes: options.probes.map(scaled), ..*options };
-        let (params, _) = self.params(&options, None).ok()?;
-        self.affordable_in_flight(1, 1, self.stored.planned_list(&params)).ok()?;
-        Some(SearchParams { early: None, ..params })
+        let (params, _) = self.params(&SearchRequest::new(&options).ok()?, None).ok()?;
+        let affords = self.affords(1, self.stored.family().planned_list(&params));
+        affords.then_some(SearchParams { early: None, ..params })
     }
 
     /// Returns true if a search reads about all vectors at once, as a scan does. In a scan, the queries share
     /// the reads.
     fn reads_all(&self, search: &Demand) -> bool {
-        let all = self.manifest.vectors as f64 * self.opened.rows().set().row_bytes() as f64;
+        let all = self.stored.vectors() as f64 * self.loaded.opened().rows().set().row_bytes() as f64;
         search.rounds <= 1.0 && search.reads > 0.0 && search.moved_bytes * ABOUT >= all
     }
 
     /// Returns about the demand of a scan of `count` rows: the units that contain them, or all units if these
     /// are not known, are read once and compared.
     fn scan_demand(&self, count: u32) -> Demand {
-        let (rows, machine) = (self.opened.rows(), self.machine());
+        let (opened, machine) = (self.loaded.opened(), self.loaded.machine());
+        let rows = opened.rows();
         let all = rows.units().max(1);
         let sampled = SAMPLED_UNITS.min(all as usize);
         let lengths = spread(all as usize, sampled).map(|unit| f64::from(rows.span(unit as u32).len));
         let bytes = lengths.sum::<f64>() / sampled as f64;
-        let known = rows.unit_of(0).is_some() || self.may_keep_located() || self.opened.positions().is_some();
+        let known = rows.unit_of(0).is_some() || self.may_keep_located() || opened.positions().is_some();
         let (all, count) = (f64::from(all), f64::from(count));
         // The expected number of distinct units if one is drawn for each row.
         let units = if known { all * -(-count / all).exp_m1() } else { all };
         let row = rows.set().row_bytes() as f64;
-        let vectors = (units * bytes / row.max(1.0)).min(self.manifest.vectors as f64);
+        let vectors = (units * bytes / row.max(1.0)).min(self.stored.vectors() as f64);
         Demand {
             rounds: (units / UNITS_IN_FLIGHT).max(1.0),
             reads: units,
@@ -280,6 +266,21 @@ impl Index {
             compute_ns: (units * bytes + count * row) * machine.processor.vector_byte_ns
                 + vectors * VECTOR_NS,
         }
+    }
+}
+
+impl StoredIndex {
+    /// Returns the length of the candidate list for which memory is planned, of a search that skips other
+    /// rows.
+    pub(super) fn list_among(&self, params: &SearchParams, late: usize, count: u32) -> usize {
+        let widest = SearchParams {
+            search_list: most_of(params.wanted(), late, count),
+            // In a family with groups, all of them may be sorted.
+            probes: if params.probes > 0 { u32::MAX as usize } else { 0 },
+            prune: 0.0,
+            ..*params
+        };
+        self.family().planned_list(&widest)
     }
 }
 
@@ -302,7 +303,8 @@ mod tests {
         let (_, reason) = choose(500, 1000, 10, &Prices { scan: 5e6, among: Some(1e6), after: None });
         assert_eq!(
             reason,
-            "500 of 1000 rows match: a search that passes over the others takes about 1000 us, comparing all that match 5000 us"
+            "500 of 1000 rows match: a search that passes over the others takes about 1000 us, comparing all \
+             that match 5000 us"
         );
     }
 

@@ -5,7 +5,7 @@
 //! was asked for, and a query with few vectors around it costs no more than an ordinary search.
 
 use super::pool::{AnsweredQuery, Answers, Job, RangePlan, RawQueries};
-use super::{Effort, Index, SearchOptions};
+use super::{DEFAULT_RECALL, Effort, Index, SearchOptions, SearchRequest};
 use crate::error::IndexError;
 use crate::query::changes::Changes;
 use crate::query::{Counter, OwnCosts, QueryStats, SearchMode, SearchParams, SearchTotals};
@@ -39,7 +39,33 @@ pub struct RangeOptions {
 
 impl Default for RangeOptions {
     fn default() -> Self {
-        RangeOptions { recall: 0.95, limit: None, beam_width: None, threads: 0, mode: None, in_flight: None }
+        RangeOptions {
+            recall: DEFAULT_RECALL,
+            limit: None,
+            beam_width: None,
+            threads: 0,
+            mode: None,
+            in_flight: None,
+        }
+    }
+}
+
+impl RangeOptions {
+    /// Returns the request of the searches that answer a range search.
+    ///
+    /// # Errors
+    /// [`IndexError::Parameter`] for a number out of range.
+    fn request(&self) -> Result<SearchRequest, IndexError> {
+        if self.limit == Some(0) {
+            return Err(IndexError::Parameter("limit is 0; allow at least one neighbour".into()));
+        }
+        SearchRequest::new(&SearchOptions {
+            effort: Effort::Recall(self.recall),
+            beam_width: self.beam_width,
+            mode: self.mode,
+            in_flight: self.in_flight,
+            ..SearchOptions::default()
+        })
     }
 }
 
@@ -91,12 +117,10 @@ impl Index {
         let (mut plan, mut notes) = self.range_plan(radius, options, changes.as_ref())?;
         let threads = super::thread_count(options.threads).clamp(1, queries.count().max(1));
         // Rounds whose lists do not fit in the budget are dropped, except for the first.
-        let fits = |round: &(usize, SearchParams)| {
-            self.affordable_in_flight(1, threads, self.stored.planned_list(&round.1)).is_ok()
-        };
-        let fitting = plan.rounds.iter().take_while(|round| fits(round)).count();
+        let planned = |round: &(usize, SearchParams)| self.stored.family().planned_list(&round.1);
+        let fits = |round: &&(usize, SearchParams)| self.affords(threads, planned(round));
+        let fitting = plan.rounds.iter().take_while(fits).count();
         plan.rounds.truncate(fitting.max(1));
-        let planned = |round: &(usize, SearchParams)| self.stored.planned_list(&round.1);
         let longest = plan.rounds.iter().map(planned).max().unwrap_or(1);
         let default = || plan.rounds.iter().map(|round| self.suited_in_flight(&round.1)).min().unwrap_or(1);
         let in_flight = options.in_flight.unwrap_or_else(default).max(1);
@@ -104,16 +128,16 @@ impl Index {
         let (limit, most) = (plan.limit, plan.most());
         let started = Instant::now();
         let raw = RawQueries::from_range(queries, 0..queries.count());
-        let (context, params) = (self.known.here().clone(), plan.rounds[0].1);
+        let (context, params) = (self.contexts.here().clone(), plan.rounds[0].1);
         let job = Job::new(context, raw, params, (threads, in_flight), control.deadline);
         let job = Arc::new(
             job.with_range_plan(plan)
-                .with_query_bytes(self.stored.query_bytes(longest))
+                .with_query_bytes(self.stored.family().query_bytes(longest))
                 .with_changes(changes),
         );
         let answers = self.answers(&job, threads, control)?;
-        let mut result =
-            gather(&answers, (queries.count(), self.own_counters), started.elapsed().as_secs_f64(), threads)?;
+        let (seconds, counters) = (started.elapsed().as_secs_f64(), self.stored.own_counters());
+        let mut result = gather(&answers, (queries.count(), counters), seconds, threads)?;
         let cut = result.offsets.windows(2).filter(|w| w[1] - w[0] >= most && most < vectors).count();
         if cut > 0 && most == limit {
             notes.push(format!("{cut} queries have {limit} neighbours, the limit; there may be more"));
@@ -141,27 +165,19 @@ impl Index {
         }
         if radius < 0.0 && self.metric() == Metric::L2 {
             return Err(IndexError::Parameter(format!(
-                "the radius is {radius}, and no squared l2 distance is below 0: give the square of the distance"
+                "the radius is {radius}, and no squared l2 distance is below 0: give the square of the \
+                 distance"
             )));
-        }
-        if options.limit == Some(0) {
-            return Err(IndexError::Parameter("limit is 0; allow at least one neighbour".into()));
         }
         let vectors = self.vectors_with(changes);
         // An index whose vectors are all deleted is searched, too, and finds nothing.
         let limit = options.limit.unwrap_or(usize::MAX).min(vectors).max(1);
-        let search = SearchOptions {
-            effort: Effort::Recall(options.recall),
-            beam_width: options.beam_width,
-            mode: options.mode,
-            in_flight: options.in_flight,
-            ..SearchOptions::default()
-        };
+        let request = options.request()?;
         let mut rounds = Vec::new();
         let mut k = FIRST_K.min(limit);
         let mut before = Vec::new();
         let notes = loop {
-            let (params, notes) = match self.params(&SearchOptions { k, ..search }, changes) {
+            let (params, notes) = match self.params(&request.for_neighbors(k), changes) {
                 Ok(both) => both,
                 // A graphics card does not keep lists as long: the caller notes that the results may be cut.
                 Err(_) if self.searcher().card().is_some() && !rounds.is_empty() => break before,

@@ -1,15 +1,33 @@
 //! The result of a search.
 
-use super::Index;
-use super::explain::PhaseTime;
-use super::options::Effort;
 use super::pool::{AnsweredQuery, Answers};
+use super::request::Effort;
+use super::stored::StoredIndex;
 use crate::calibrate::reach::{Reach, Unlike};
 use crate::error::IndexError;
 use crate::family::Knob;
 use crate::query::NO_ID;
-use crate::query::{Clock, Counter, OwnCosts, QueryStats, SearchParams, SearchTotals, WithinPlan};
+use crate::query::{Clock, Counter, OwnCosts, Phase, QueryStats, SearchParams, SearchTotals, WithinPlan};
 use bathyal_store::Requests;
+use serde::Serialize;
+
+/// A share of a query's time.
+#[derive(Debug, Clone, Serialize)]
+pub struct PhaseTime {
+    /// The name: navigate (find groups or prepare the query), scan (score codes), read (wait for the tier),
+    /// rerank (score full vectors).
+    pub phase: &'static str,
+    /// Nanoseconds: of `read` elapsed time, of the others processor time.
+    pub ns: u64,
+}
+
+impl PhaseTime {
+    /// Returns all phases of `clock`, or none if it has counted no time.
+    pub(super) fn of(clock: &Clock) -> Vec<PhaseTime> {
+        let phases = Phase::ALL.map(|phase| PhaseTime { phase: phase.name(), ns: clock.ns(phase) });
+        if phases.iter().any(|phase| phase.ns > 0) { phases.to_vec() } else { Vec::new() }
+    }
+}
 
 /// The answers to a batch of queries.
 #[derive(Debug, Clone)]
@@ -44,7 +62,8 @@ pub struct SearchResult {
     /// The requests to the store, if the index is in a remote one. Searches of the index that run at the same
     /// time share requests, and each of them counts those of all.
     pub requests: Option<Requests>,
-    /// How a search within a row set found its rows ([`Index::search_within`]); `None` for other searches.
+    /// How a search within a row set found its rows
+    /// ([`Index::search_within`](super::Index::search_within)); `None` for other searches.
     pub within: Option<WithinPlan>,
     /// The reason for this plan, with the number of rows in the set, as a sentence.
     pub within_reason: Option<String>,
@@ -90,10 +109,10 @@ pub(super) struct UsedParams {
     pub(super) threads: usize,
 }
 
-impl Index {
+impl StoredIndex {
     /// Returns the part of `params` that a result contains.
     pub(super) fn used(&self, params: &SearchParams, threads: usize) -> UsedParams {
-        let probes = self.stored.knobs().contains(&Knob::Probes);
+        let probes = self.family().knobs().contains(&Knob::Probes);
         let probes = probes.then(|| u32::try_from(params.probes).unwrap_or(u32::MAX));
         UsedParams { k: params.k, search_list: params.search_list as u32, probes, threads }
     }

@@ -124,9 +124,9 @@ fn salvage_index(
     progress: &dyn Progress,
     each: &mut EachVector<'_>,
 ) -> Result<SalvageReport, IndexError> {
-    let (mut salvaged, rows) = (SalvageReport::default(), index.opened.rows());
+    let (mut salvaged, rows) = (SalvageReport::default(), index.loaded.opened().rows());
     progress.stage("salvaging vectors", u64::from(rows.units()));
-    let at_once = index.units_at_once() as u32;
+    let at_once = index.loaded.units_at_once() as u32;
     for first in (0..rows.units()).step_by(at_once as usize) {
         if progress.cancelled() {
             return Err(IndexError::Cancelled);

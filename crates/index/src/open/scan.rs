@@ -2,8 +2,10 @@
 //! by all threads.
 
 use super::Index;
+use super::control::check_control;
+use super::plan::SearchNeeds;
 use super::pool::RawQueries;
-use super::vectors::{NOWHERE, check_control};
+use super::vectors::NOWHERE;
 use crate::allocate::{try_with_capacity, try_zeros};
 use crate::error::IndexError;
 use crate::query::set::VectorSet;
@@ -85,21 +87,22 @@ impl Index {
         set: &RowSet,
         threads: usize,
     ) -> Result<(usize, usize), IndexError> {
-        let query = u64::from(self.manifest.dim) * 8 + 64;
-        let needed_bytes = |threads: u64, queries: u64| {
-            let found = queries * k as u64 * NEIGHBOR_BYTES * (threads + 1);
-            self.needed_bytes(0, 0, 0) + threads * self.thread_bytes + set.bytes() + queries * query + found
-        };
-        let Some(given) = self.split.budget else {
-            let per_query = k as u64 * NEIGHBOR_BYTES * (threads as u64 + 1) + query;
+        let query = self.stored.dim() as u64 * 8 + 64;
+        let found_bytes = |threads: u64| k as u64 * NEIGHBOR_BYTES * (threads + 1);
+        let Some(given) = self.plan.budget() else {
+            let per_query = found_bytes(threads as u64) + query;
             return Ok(((PASS_BYTES / per_query).clamp(1, queries.max(1) as u64) as usize, threads));
+        };
+        let search = SearchNeeds { threads: 1, query_bytes: 0, noted: self.known_places.bytes() };
+        let needed_bytes = |threads: u64, queries: u64| {
+            let open = self.plan.needed_bytes(&SearchNeeds { threads: threads as usize, ..search }, 0);
+            open + set.bytes() + queries * (query + found_bytes(threads))
         };
         let fitting = (1..=threads as u64).rev().find(|threads| needed_bytes(*threads, 1) <= given);
         let Some(threads) = fitting else {
-            let advice = "allow at least that much".into();
-            let besides = needed_bytes(1, 1) - self.needed_bytes(1, 0, 0);
-            let needed = self.enough_with(1, besides);
-            return Err(IndexError::Memory { what: "this search", needed, given, advice });
+            let query_bytes = needed_bytes(1, 1) - self.plan.needed_bytes(&search, 0);
+            let search = SearchNeeds { query_bytes, ..search };
+            return Err(self.plan.too_small(&self.stored, &search, "allow at least that much"));
         };
         let per_query = needed_bytes(threads, 1) - needed_bytes(threads, 0);
         let fitting = (given - needed_bytes(threads, 0)) / per_query.max(1);
@@ -130,16 +133,17 @@ impl Index {
     /// Returns the units that contain rows of `set`, in ascending order, or all units if those of vectors are
     /// not known.
     fn units_of_set(&self, set: &RowSet, control: Control<'_>) -> Result<Vec<u32>, IndexError> {
-        let rows = self.opened.rows();
+        let opened = self.loaded.opened();
+        let rows = opened.rows();
         if self.may_keep_located() {
             self.locate_all(control)?;
         }
-        let located = self.located();
+        let located = self.known_places.located();
         let all = rows.units();
         let mut units =
             try_with_capacity("the units to read for a set of rows", set.count().min(all) as usize)?;
         let ordered = rows.unit_of(0).is_some();
-        if let Some(positions) = self.opened.positions().filter(|_| !ordered && located.is_none()) {
+        if let Some(positions) = opened.positions().filter(|_| !ordered && located.is_none()) {
             // There is no memory for the table of all units: the units of some rows at a time are looked up.
             let mut words: Vec<u64> =
                 try_zeros("the units to read for a set of rows", all.div_ceil(64) as usize)?;
@@ -150,7 +154,7 @@ impl Index {
                     break;
                 }
                 check_control(control)?;
-                for unit in positions.pages_of(&block, self.is_far())? {
+                for unit in positions.pages_of(&block, self.loaded.is_far())? {
                     words[unit as usize / 64] |= 1 << (unit % 64);
                 }
             }
@@ -188,9 +192,11 @@ impl Index {
         control: Control<'_>,
     ) -> Result<Pass, IndexError> {
         let units = self.units_of_set(set, control)?;
-        let (rows, prepared) = (self.opened.rows(), PreparedQueries::new(self.opened.rows().set(), queries));
-        let keeps = rows.unit_of(0).is_none() && self.located().is_none() && self.may_keep_located();
-        let vectors = if keeps { self.manifest.vectors as usize } else { 0 };
+        let rows = self.loaded.opened().rows();
+        let prepared = PreparedQueries::new(rows.set(), queries);
+        let known = rows.unit_of(0).is_some() || self.known_places.located().is_some();
+        let keeps = !known && self.may_keep_located();
+        let vectors = if keeps { self.stored.vectors() as usize } else { 0 };
         let mut located = try_with_capacity("the positions of the vectors", vectors)?;
         located.resize_with(vectors, || AtomicU32::new(NOWHERE));
         let left = set.words().iter().map(|word| AtomicU64::new(*word)).collect();
@@ -217,9 +223,9 @@ impl Index {
             return Err(rows.set().damaged("its vectors", reason));
         }
         if keeps {
-            self.set_located(shared.located.into_iter().map(AtomicU32::into_inner).collect());
+            self.known_places.set_located(shared.located.into_iter().map(AtomicU32::into_inner).collect());
         }
-        let alignment = self.tier.profile().alignment;
+        let alignment = self.loaded.tier().profile().alignment;
         let spans = units.iter().map(|unit| rows.span(*unit)).filter(|span| span.len > 0);
         let (mut cost, mut reads) =
             (QueryStats { full_distances: set.count(), ..QueryStats::default() }, 0_u64);
@@ -228,7 +234,7 @@ impl Index {
             cost.bytes += span.aligned_len(alignment);
         });
         cost.reads = reads as u32;
-        cost.hops = reads.div_ceil(self.units_at_once()) as u32;
+        cost.hops = reads.div_ceil(self.loaded.units_at_once()) as u32;
         Ok(Pass { nearest: merged(found, queries.count, k), cost })
     }
 
@@ -239,7 +245,7 @@ impl Index {
         shared: &SharedPass<'_>,
         control: Control<'_>,
     ) -> Result<Vec<TopK>, IndexError> {
-        let rows = self.opened.rows();
+        let rows = self.loaded.opened().rows();
         let exact = &rows.set().exact;
         let mut found: Vec<TopK> = shared.queries.iter().map(|_| TopK::new(shared.k)).collect();
         self.walk(&*rows, units.iter().copied(), control, |unit, id, row| {

@@ -1,10 +1,9 @@
 //! Asynchronous search: a future that works under any executor.
 
 use super::card_fallback::CardTrouble;
-use super::options::Effort;
 use super::pool::{Job, JobContext, PendingJob, Pool, RawQueries};
 use super::result::UsedParams;
-use super::{Index, SearchOptions, SearchResult, collect};
+use super::{Effort, Index, SearchOptions, SearchRequest, SearchResult, collect};
 use crate::calibrate::reach::Reach;
 use crate::error::IndexError;
 use crate::query::Counter;
@@ -65,7 +64,7 @@ impl Index {
         options: &SearchOptions,
         deadline: Option<Instant>,
     ) -> Searching {
-        let context = self.known.here().clone();
+        let context = self.contexts.here().clone();
         let (stage, plan) = match self.prepare(queries, options, deadline) {
             Ok((job, plan)) => (Stage::Ready { job, threads: plan.used.threads }, plan),
             Err(error) => (Stage::Refused(Some(error)), ResultPlan::default()),
@@ -83,9 +82,9 @@ impl Index {
         let rows = 0..queries.count();
         self.check_queries(queries, rows.clone())?;
         let changes = self.changes();
-        let (params, notes) = self.params(options, changes.as_ref())?;
+        let (params, notes) = self.params(&SearchRequest::new(options)?, changes.as_ref())?;
         let threads = self.suited_threads(options.threads, rows.len(), &params);
-        let (count, used) = (rows.len(), self.used(&params, threads));
+        let (count, used) = (rows.len(), self.stored.used(&params, threads));
         let job = self.job(
             RawQueries::from_range(queries, rows),
             params,
@@ -93,7 +92,7 @@ impl Index {
             deadline,
             changes,
         )?;
-        let own_counters = self.own_counters;
+        let own_counters = self.stored.own_counters();
         let calibrated = Some((options.effort, self.chosen_reach(options.calibration)));
         let card = self.trouble.clone();
         Ok((job, ResultPlan { count, own_counters, used, notes, card, calibrated }))

@@ -120,13 +120,37 @@ pub struct IndexStats {
     pub latency_histogram: Vec<LatencyBar>,
 }
 
+/// A metric of an index in the text for Prometheus.
+struct Row<'a> {
+    name: &'a str,
+    kind: &'static str,
+    help: &'a str,
+    value: u64,
+}
+
+/// Returns the row of a metric that only grows.
+fn counter<'a>(name: &'a str, help: &'a str, value: u64) -> Row<'a> {
+    Row { name, kind: "counter", help, value }
+}
+
+/// Returns the row of a metric that may fall.
+fn gauge<'a>(name: &'a str, help: &'a str, value: u64) -> Row<'a> {
+    Row { name, kind: "gauge", help, value }
+}
+
 /// Escapes a path for the value of a label.
 fn label(path: &str) -> String {
     path.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 /// Writes the counts of a cache of the index `index`, blocks and bytes, each with its own label.
-fn cache_rows(text: &mut String, index: &str, name: &str, about: &str, counts: &[(String, CacheUse)]) {
+fn write_cache_counts(
+    text: &mut String,
+    index: &str,
+    name: &str,
+    about: &str,
+    counts: &[(String, CacheUse)],
+) {
     let blocks = |used: &CacheUse| [used.hits, used.disk_hits, used.misses];
     let bytes = |used: &CacheUse| [used.hit_bytes, used.disk_hit_bytes, used.missed_bytes];
     let mut rows = |unit: &str, about: &str, values: fn(&CacheUse) -> [u64; 3]| {
@@ -155,78 +179,84 @@ impl IndexStats {
         let mut text = String::new();
         let own: Vec<String> =
             self.own.iter().map(|(counter, _)| format!("{}_total", counter.name)).collect();
-        let mut rows: Vec<(&str, &str, &str, u64)> = vec![
-            ("vectors", "gauge", "Vectors held", self.vectors),
-            ("dram_bytes", "gauge", "Bytes of memory held between searches", self.dram_bytes),
-            ("queries_total", "counter", "Queries answered", self.queries),
-            ("errors_total", "counter", "Batches of queries that failed", self.errors),
-            ("hops_total", "counter", "Dependent rounds of reads", self.hops),
-            ("reads_total", "counter", "Reads asked of the tier", self.reads),
-            ("read_bytes_total", "counter", "Bytes asked of the tier", self.bytes),
-            ("code_distances_total", "counter", "Distances estimated from codes", self.code_distances),
-            ("full_distances_total", "counter", "Distances of full vectors", self.full_distances),
-        ];
+        let mut rows = self.common_rows();
         rows.extend(self.card_rows());
         let counts = own.iter().zip(self.own.iter());
-        rows.extend(counts.map(|(name, (counter, count))| (&name[..], "counter", counter.about, count)));
-        if let Some(cache) = &self.cache {
-            rows.extend([
-                ("cache_hits_total", "counter", "Pages copied from the cache", cache.hits),
-                ("cache_misses_total", "counter", "Pages asked of the tier through the cache", cache.misses),
-                ("cache_evictions_total", "counter", "Pages that made room for others", cache.evictions),
-                ("cache_resident_pages", "gauge", "Pages held by the cache", cache.resident_pages),
-                ("cache_capacity_pages", "gauge", "Pages that the cache can hold", cache.capacity_pages),
-            ]);
-        }
-        if let Some(asked) = &self.requests {
-            rows.extend([
-                ("store_requests_total", "counter", "Requests sent to the store", asked.requests),
-                (
-                    "store_received_bytes_total",
-                    "counter",
-                    "Bytes received from the store",
-                    asked.received_bytes,
-                ),
-                ("store_retries_total", "counter", "Requests sent again after a failure", asked.retries),
-                (
-                    "store_hedges_total",
-                    "counter",
-                    "Requests sent a second time because they were late",
-                    asked.hedges,
-                ),
-                (
-                    "store_hedges_won_total",
-                    "counter",
-                    "Second requests that answered first",
-                    asked.hedges_won,
-                ),
-                (
-                    "store_throttled_total",
-                    "counter",
-                    "Answers that asked for fewer requests",
-                    asked.throttled,
-                ),
-            ]);
-        }
+        rows.extend(counts.map(|(name, (own, count))| counter(name, own.about, count)));
+        rows.extend(self.cache_rows());
+        rows.extend(self.request_rows());
         // Writing to a string does not fail.
-        for (name, kind, help, value) in rows {
+        for Row { name, kind, help, value } in rows {
             let _ = writeln!(text, "# HELP bathyal_{name} {help}.\n# TYPE bathyal_{name} {kind}");
             let _ = writeln!(text, "bathyal_{name}{{index=\"{label}\"}} {value}");
         }
         self.store_cache_rows(&label, &mut text);
-        let part_rows = [
+        self.part_rows(&label, &mut text);
+        self.latency_rows(&label, &mut text);
+        text
+    }
+
+    /// Returns the rows of every index.
+    fn common_rows(&self) -> Vec<Row<'_>> {
+        vec![
+            gauge("vectors", "Vectors held", self.vectors),
+            gauge("dram_bytes", "Bytes of memory held between searches", self.dram_bytes),
+            counter("queries_total", "Queries answered", self.queries),
+            counter("errors_total", "Batches of queries that failed", self.errors),
+            counter("hops_total", "Dependent rounds of reads", self.hops),
+            counter("reads_total", "Reads asked of the tier", self.reads),
+            counter("read_bytes_total", "Bytes asked of the tier", self.bytes),
+            counter("code_distances_total", "Distances estimated from codes", self.code_distances),
+            counter("full_distances_total", "Distances of full vectors", self.full_distances),
+        ]
+    }
+
+    /// Returns the rows of the page cache.
+    fn cache_rows(&self) -> Vec<Row<'_>> {
+        let Some(cache) = &self.cache else { return Vec::new() };
+        vec![
+            counter("cache_hits_total", "Pages copied from the cache", cache.hits),
+            counter("cache_misses_total", "Pages asked of the tier through the cache", cache.misses),
+            counter("cache_evictions_total", "Pages that made room for others", cache.evictions),
+            gauge("cache_resident_pages", "Pages held by the cache", cache.resident_pages),
+            gauge("cache_capacity_pages", "Pages that the cache can hold", cache.capacity_pages),
+        ]
+    }
+
+    /// Returns the rows of the requests to a remote store.
+    fn request_rows(&self) -> Vec<Row<'_>> {
+        let Some(asked) = &self.requests else { return Vec::new() };
+        vec![
+            counter("store_requests_total", "Requests sent to the store", asked.requests),
+            counter("store_received_bytes_total", "Bytes received from the store", asked.received_bytes),
+            counter("store_retries_total", "Requests sent again after a failure", asked.retries),
+            counter("store_hedges_total", "Requests sent a second time because they were late", asked.hedges),
+            counter("store_hedges_won_total", "Second requests that answered first", asked.hedges_won),
+            counter("store_throttled_total", "Answers that asked for fewer requests", asked.throttled),
+        ]
+    }
+
+    /// Writes the rows of the parts of a striped index.
+    fn part_rows(&self, label: &str, text: &mut String) {
+        if self.parts.is_empty() {
+            return;
+        }
+        let rows = [
             ("part_reads_total", "counter", "Reads that a part of a striped index has served"),
             ("part_read_bytes_total", "counter", "Bytes that a part of a striped index has served"),
             ("part_read_p99_microseconds", "gauge", "The 99th percentile of a part's reads"),
         ];
-        for (row, (name, kind, help)) in part_rows.into_iter().enumerate().filter(|_| !self.parts.is_empty())
-        {
+        for (row, (name, kind, help)) in rows.into_iter().enumerate() {
             let _ = writeln!(text, "# HELP bathyal_{name} {help}.\n# TYPE bathyal_{name} {kind}");
             for part in &self.parts {
                 let (at, value) = (self::label(&part.path), [part.reads, part.bytes, part.p99_us][row]);
                 let _ = writeln!(text, "bathyal_{name}{{index=\"{label}\",part=\"{at}\"}} {value}");
             }
         }
+    }
+
+    /// Writes the rows of the latency histogram.
+    fn latency_rows(&self, label: &str, text: &mut String) {
         let name = "bathyal_query_duration_seconds";
         let _ = writeln!(text, "# HELP {name} From a query's start to its answer.\n# TYPE {name} histogram");
         let mut sum = 0;
@@ -237,23 +267,22 @@ impl IndexStats {
         }
         let _ = writeln!(text, "{name}_sum{{index=\"{label}\"}} {}", self.latency_seconds);
         let _ = writeln!(text, "{name}_count{{index=\"{label}\"}} {sum}");
-        text
     }
 
     /// Returns the rows of the graphics card.
-    fn card_rows(&self) -> Vec<(&'static str, &'static str, &'static str, u64)> {
+    fn card_rows(&self) -> Vec<Row<'_>> {
         let mut rows = Vec::new();
         if let Some(card) = &self.card {
             rows.extend([
-                ("card_bytes", "gauge", "Bytes of a graphics card's memory taken", card.resident_bytes),
-                ("card_launches_total", "counter", "Launches of kernels on a graphics card", card.launches),
-                ("card_asked_total", "counter", "Hops or scans on a graphics card", card.asked),
-                ("card_sent_bytes_total", "counter", "Bytes sent to a graphics card", card.sent_bytes),
+                gauge("card_bytes", "Bytes of a graphics card's memory taken", card.resident_bytes),
+                counter("card_launches_total", "Launches of kernels on a graphics card", card.launches),
+                counter("card_asked_total", "Hops or scans on a graphics card", card.asked),
+                counter("card_sent_bytes_total", "Bytes sent to a graphics card", card.sent_bytes),
             ]);
         }
         if self.card.is_some() || self.card_trouble.is_some() {
             let about = "Whether this processor searches although a graphics card was wanted";
-            rows.push(("card_off", "gauge", about, u64::from(self.card_trouble.is_some())));
+            rows.push(gauge("card_off", about, u64::from(self.card_trouble.is_some())));
         }
         rows
     }
@@ -266,15 +295,16 @@ impl IndexStats {
         let kind = |(kind, used): (&String, &CacheUse)| (format!("kind=\"{}\"", self::label(kind)), *used);
         let kinds: Vec<(String, CacheUse)> = self.store_cache.iter().map(kind).collect();
         let about = "Blocks that were looked for in the cache in front of the store";
-        cache_rows(text, label, "store_cache", about, &kinds);
+        write_cache_counts(text, label, "store_cache", about, &kinds);
         let round = |(at, used): (usize, &CacheUse)| (format!("round=\"{}\"", round_name(at)), *used);
         let rounds: Vec<(String, CacheUse)> = self.store_cache_rounds.iter().enumerate().map(round).collect();
         let about = "Blocks that searches looked for there, by dependent round of their reads";
-        cache_rows(text, label, "store_cache_round", about, &rounds);
+        write_cache_counts(text, label, "store_cache_round", about, &rounds);
         let name = "store_cache_disk_off";
         let _ = writeln!(
             text,
-            "# HELP bathyal_{name} Whether that cache does without its disk, although one was wanted.\n# TYPE bathyal_{name} gauge"
+            "# HELP bathyal_{name} Whether that cache does without its disk, although one was wanted.\n\
+             # TYPE bathyal_{name} gauge"
         );
         let off = u8::from(self.store_cache_trouble.is_some());
         let _ = writeln!(text, "bathyal_{name}{{index=\"{label}\"}} {off}");
@@ -284,9 +314,9 @@ impl IndexStats {
 impl Index {
     /// Returns the graphics card that searches the index, with its counters; `None` without a card.
     pub fn card(&self) -> Option<CardStats> {
-        let CardUse { resident_bytes, counters, .. } = self.opened.card()?;
+        let CardUse { resident_bytes, counters, .. } = self.loaded.opened().card()?;
         let CardCounters { launches, asked, bytes } = counters;
-        let name = self.card.clone().unwrap_or_default();
+        let name = self.loaded.card_name().unwrap_or_default().to_owned();
         Some(CardStats { name, resident_bytes, launches, asked, sent_bytes: bytes })
     }
 
@@ -301,7 +331,7 @@ impl Index {
 
     /// Returns the counters since the index was opened.
     pub fn stats(&self) -> IndexStats {
-        let sums = self.known.here().counters.sums();
+        let sums = self.contexts.here().counters.sums();
         let bounds = LATENCY_BOUNDS_US.into_iter().map(Some).chain([None]);
         let bars =
             bounds.zip(sums.latency_buckets).map(|(up_to_us, queries)| LatencyBar { up_to_us, queries });
@@ -316,8 +346,8 @@ impl Index {
             bytes: sums.bytes,
             code_distances: sums.code_distances,
             full_distances: sums.full_distances,
-            own: OwnTotals(self.own_counters.iter().zip(sums.own).collect()),
-            place: format!("{}: {}", self.tier().profile().kind, self.tier().profile().method),
+            own: OwnTotals(self.stored.own_counters().iter().zip(sums.own).collect()),
+            place: format!("{}: {}", self.loaded.tier().profile().kind, self.loaded.tier().profile().method),
             latency_seconds: sums.latency_ns as f64 / 1e9,
             cache: self.cache_counters().map(|cache| CacheStats {
                 hits: cache.hits,
@@ -339,7 +369,7 @@ impl Index {
 
     /// Returns the counters of each part of a striped index.
     fn part_stats(&self) -> Vec<PartStats> {
-        let Some(parts) = &self.parts else { return Vec::new() };
+        let Some(parts) = self.loaded.parts() else { return Vec::new() };
         let served = parts.tier.counters().into_iter().zip(parts.tier.latencies_ns(0.99));
         let stats = parts.paths.iter().zip(served).map(|(path, (counters, p99_ns))| PartStats {
             path: path.display().to_string(),

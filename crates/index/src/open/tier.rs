@@ -1,6 +1,6 @@
 //! The tier from which the pages of an index are read, and how it is opened.
 
-use super::{OpenOptions, Progress};
+use super::OpenOptions;
 use crate::cost::device::LINE_BYTES;
 use crate::error::IndexError;
 use crate::family::{MemorySplit, Place, Stored};
@@ -13,6 +13,7 @@ use bathyal_tier::backend::mapped::{LoadEvent, MappedOptions, MappedTier, Source
 use bathyal_tier::layer::cache::{CacheOptions, CacheTier};
 use bathyal_tier::layer::stripe::StripeTier;
 use bathyal_tier::{Tier, TierError, TierProfile};
+use bathyal_vectors::progress::Progress;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -102,11 +103,12 @@ pub(super) fn check_card(options: &OpenOptions) -> Result<(), IndexError> {
     }
     let what = match (&options.card, &options.wrap) {
         (None, _) => {
-            "the tier gpu is the memory of the graphics card that searches: name a card with --device gpu (device), or choose \
-             another tier"
+            "the tier gpu is the memory of the graphics card that searches: name a card with --device gpu \
+             (device), or choose another tier"
         }
         (_, Some(_)) => {
-            "nothing is read from the tier gpu, so no device can be emulated there: leave --delay (delay) out, or choose another tier"
+            "nothing is read from the tier gpu, so no device can be emulated there: leave --delay (delay) \
+             out, or choose another tier"
         }
         _ => return Ok(()),
     };

@@ -1,13 +1,14 @@
 //! Stored vectors by their ids, in every family and on every tier.
 
 use super::Index;
+use super::control::check_control;
+use super::loaded::Loaded;
 use super::pool::Pool;
 use crate::allocate::{try_with_capacity, try_zeros};
 use crate::error::IndexError;
 use crate::family::rows::Rows;
 use crate::form::Form;
 use crate::form::inserted::IndexRow;
-use crate::query::FAR_LATENCY_NS;
 use crate::query::changes::Changes;
 use bathyal_kernels::Element;
 use bathyal_tier::{Control, Cx, Engine, EngineOptions, Span};
@@ -15,7 +16,6 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 /// Units that one batch of reads contains.
 const UNITS_AT_ONCE: u64 = 16;
@@ -109,12 +109,11 @@ impl Index {
     /// errors; cancellation and deadline of `control`.
     pub fn vectors(&self, ids: &[u32], control: Control<'_>) -> Result<StoredVectors, IndexError> {
         self.check_process()?;
-        let form = Form::from_manifest(&self.manifest);
-        let form = form.map_err(|reason| IndexError::damaged(&self.directory, "the manifest", reason))?;
+        let form = self.stored.form()?;
         let mut requested = RequestedVectors::new(form, self.dim(), ids)?;
         let changes = self.changing.as_ref().map(|changing| changing.now());
-        let rows = self.opened.rows();
-        if self.opened.in_place().is_some() {
+        let rows = self.loaded.opened().rows();
+        if self.loaded.opened().in_place().is_some() {
             self.walk(&*rows, 0..rows.units(), control, |_, id, row| {
                 requested.fill(id, IndexRow::Stored(row));
                 Ok(())
@@ -135,11 +134,11 @@ impl Index {
     /// return no error.
     pub fn ids(&self, control: Control<'_>) -> Result<Vec<Range<u32>>, IndexError> {
         let Some(changing) = &self.changing else {
-            if self.opened.in_place().is_none() {
-                return Ok(std::iter::once(0..self.manifest.vectors as u32).collect());
+            if self.loaded.opened().in_place().is_none() {
+                return Ok(std::iter::once(0..self.stored.vectors() as u32).collect());
             }
             self.check_process()?;
-            let (rows, mut ids) = (self.opened.rows(), Vec::new());
+            let (rows, mut ids) = (self.loaded.opened().rows(), Vec::new());
             self.walk(&*rows, 0..rows.units(), control, |_, id, _| {
                 ids.push(id);
                 Ok(())
@@ -168,7 +167,7 @@ impl Index {
                 continue;
             }
             let place = changes.map_or_else(
-                || (u64::from(id) < self.manifest.vectors).then_some(id),
+                || (u64::from(id) < self.stored.vectors()).then_some(id),
                 |changes| changes.place(id),
             );
             places.push(place.ok_or_else(|| self.no_vector(id))?);
@@ -201,13 +200,14 @@ impl Index {
         if !ordered && places.len() > FEW_LOCATED && self.may_locate() {
             self.locate_all(control)?;
         }
-        let table = self.located();
+        let table = self.known_places.located();
         let located = |place: u32| table?.get(place as usize).copied();
-        let mut units: Vec<u32> = match self.opened.positions().filter(|_| !ordered && table.is_none()) {
+        let positions = self.loaded.opened().positions();
+        let mut units: Vec<u32> = match positions.filter(|_| !ordered && table.is_none()) {
             Some(positions) => {
                 places.sort_unstable();
                 places.dedup();
-                positions.pages_of(&places, self.is_far())?
+                positions.pages_of(&places, self.loaded.is_far())?
             }
             None if !ordered && table.is_none() => return Ok(None),
             None => places
@@ -221,15 +221,11 @@ impl Index {
         Ok(Some(units))
     }
 
-    /// Returns true if the latency of reads is that of a remote store.
-    pub(super) fn is_far(&self) -> bool {
-        self.profile.latency_ns >= FAR_LATENCY_NS
-    }
-
     /// Loads the table of the unit of each vector, if the index has a file of positions.
     pub(super) fn locate_all(&self, control: Control<'_>) -> Result<(), IndexError> {
-        if let Some(positions) = self.opened.positions().filter(|_| self.located().is_none()) {
-            self.set_located(positions.pages(&|| check_control(control))?);
+        let located = self.known_places.located().is_some();
+        if let Some(positions) = self.loaded.opened().positions().filter(|_| !located) {
+            self.known_places.set_located(positions.pages(&|| check_control(control))?);
         }
         Ok(())
     }
@@ -242,7 +238,7 @@ impl Index {
         requested: &mut RequestedVectors,
         control: Control<'_>,
     ) -> Result<(), IndexError> {
-        let vectors = self.manifest.vectors as usize;
+        let vectors = self.stored.vectors() as usize;
         let keeps = self.may_locate();
         let mut units: Vec<u32> =
             try_with_capacity("the positions of the vectors", if keeps { vectors } else { 0 })?;
@@ -256,7 +252,7 @@ impl Index {
             Ok(())
         })?;
         if keeps {
-            self.set_located(units);
+            self.known_places.set_located(units);
         }
         Ok(())
     }
@@ -269,27 +265,41 @@ impl Index {
         control: Control<'_>,
         each: impl FnMut(u32, u32, &[u8]) -> Result<(), IndexError>,
     ) -> Result<(), IndexError> {
-        let at_once = self.units_at_once();
-        let width = (self.walk_frames() / (2 * at_once)).clamp(1, READS_UNDER_WAY);
+        let at_once = self.loaded.units_at_once();
+        let width = (self.loaded.walk_frames() / (2 * at_once)).clamp(1, READS_UNDER_WAY);
         if units.size_hint().1.is_some_and(|units| units <= FEW_UNITS) {
-            let pool = Pool::of_this_process();
-            if let Some(mut borrowed) = pool.borrow_engine_to_read(&self.pool_client)? {
-                let walked = self.walk_on(&mut borrowed.engine, width, rows, units, control, each);
-                pool.return_engine(&self.pool_client, borrowed);
+            let (pool, client) = (Pool::of_this_process(), &self.contexts.here().client);
+            if let Some(mut borrowed) = pool.borrow_engine_to_read(client)? {
+                let walked = self.loaded.walk_on(&mut borrowed.engine, width, rows, units, control, each);
+                pool.return_engine(client, borrowed);
                 return walked;
             }
         }
-        let buffers = 2 * at_once * width * self.engine.frame_bytes as u64;
+        let engine = self.loaded.engine();
+        let buffers = 2 * at_once * width * engine.frame_bytes as u64;
         let options = EngineOptions {
-            depth: self.engine.depth.min((at_once * width) as u32),
-            buffer_budget_bytes: buffers.min(self.engine.buffer_budget_bytes),
-            ..self.engine
+            depth: engine.depth.min((at_once * width) as u32),
+            buffer_budget_bytes: buffers.min(engine.buffer_budget_bytes),
+            ..engine
         };
-        let mut engine = Engine::new(self.tier.clone(), options)?;
-        self.walk_on(&mut engine, width, rows, units, control, each)
+        let mut engine = Engine::new(self.loaded.tier().clone(), options)?;
+        self.loaded.walk_on(&mut engine, width, rows, units, control, each)
     }
 
-    /// Does so with this engine, which keeps `width` batches of reads in flight.
+    /// Returns true if the memory budget has space for the unit of each vector.
+    pub(super) fn may_locate(&self) -> bool {
+        self.plan.can_spare(self.stored.vectors() * size_of::<u32>() as u64, 0, LOCATED_SHARE)
+    }
+
+    fn no_vector(&self, id: u32) -> IndexError {
+        let end = self.next_id();
+        let why = if id < end { "it was deleted".into() } else { format!("ids are below {end}") };
+        self.stored.refusal(format!("there is no vector {id}: {why}"))
+    }
+}
+
+impl Loaded {
+    /// Reads `units` with `engine`, which keeps `width` batches of reads in flight.
     fn walk_on(
         &self,
         engine: &mut Engine,
@@ -327,36 +337,13 @@ impl Index {
 
     /// Returns the number of read buffers of a walk.
     fn walk_frames(&self) -> u64 {
-        (self.engine.buffer_budget_bytes / self.engine.frame_bytes.max(1) as u64).max(1)
+        (self.engine().buffer_budget_bytes / self.engine().frame_bytes.max(1) as u64).max(1)
     }
 
     /// Returns the number of units that a walk reads in one batch.
     pub(super) fn units_at_once(&self) -> u64 {
         // Half of the buffers: the others are for reads in flight.
         (self.walk_frames() / 2).clamp(1, UNITS_AT_ONCE)
-    }
-
-    /// Returns true if the memory budget has space for the unit of each vector.
-    pub(super) fn may_locate(&self) -> bool {
-        let bytes = self.manifest.vectors * size_of::<u32>() as u64;
-        self.split.budget.is_none() || bytes <= self.split.searches / LOCATED_SHARE
-    }
-
-    /// Returns the unit of each vector, by id, if the table is loaded.
-    pub(super) fn located(&self) -> Option<&[u32]> {
-        self.known_places.located.get().map(Vec::as_slice)
-    }
-
-    /// Sets the unit of each vector, by id.
-    pub(super) fn set_located(&self, units: Vec<u32>) {
-        // If another thread has set the table meanwhile, it has the same content.
-        let _ = self.known_places.located.set(units);
-    }
-
-    fn no_vector(&self, id: u32) -> IndexError {
-        let (path, end) = (self.directory.display(), self.next_id());
-        let why = if id < end { "it was deleted".into() } else { format!("ids are below {end}") };
-        IndexError::Parameter(format!("{path}: there is no vector {id}: {why}"))
     }
 }
 
@@ -387,17 +374,6 @@ async fn read_units(
         rows.read(*unit, batch.bytes(at), &mut |id, row| call_each(*unit, id, row))?;
     }
     Ok(())
-}
-
-/// Returns an error if the caller has cancelled, or its deadline is over.
-pub(super) fn check_control(control: Control<'_>) -> Result<(), IndexError> {
-    let cancelled = control.cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed));
-    let late = control.deadline.is_some_and(|deadline| Instant::now() >= deadline);
-    match (cancelled, late) {
-        (true, _) => Err(IndexError::Cancelled),
-        (false, true) => Err(IndexError::Deadline),
-        (false, false) => Ok(()),
-    }
 }
 
 /// Joins ascending numbers to ranges.

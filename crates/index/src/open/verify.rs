@@ -1,7 +1,7 @@
 //! `verify`: compares every byte of an index with its checksums, and runs the checks of its family.
 
 use super::calibrations::Calibrations;
-use super::change;
+use super::change_log;
 use crate::error::IndexError;
 use crate::families;
 use crate::family::{VerifyReport, Verifying};
@@ -61,7 +61,7 @@ pub fn verify_in(directory: &dyn Generation, progress: &dyn Progress) -> Result<
             }
         }
     }
-    match change::summary(directory, &manifest, &*stored) {
+    match change_log::summary(directory, &manifest, &*stored) {
         Err(damage @ (IndexError::Damaged { .. } | IndexError::Store(_))) => report.fault(damage.to_string()),
         Err(other) => return Err(other),
         Ok((changed, _)) => {

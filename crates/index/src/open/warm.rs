@@ -1,7 +1,7 @@
 //! Warm-up: work that would otherwise delay the first queries.
 
 use super::pool::RawQueries;
-use super::{Index, SearchOptions, thread_count};
+use super::{Index, SearchOptions, SearchRequest, thread_count};
 use crate::error::IndexError;
 use bathyal_kernels::{Element, from_f32};
 use bathyal_tier::Control;
@@ -37,12 +37,13 @@ impl Index {
     pub fn warm(&self, options: &SearchOptions, control: Control<'_>) -> Result<WarmReport, IndexError> {
         let started = Instant::now();
         let changes = self.changes();
-        let (params, _) = self.params(options, changes.as_ref())?;
+        let request = SearchRequest::new(options)?;
+        let (params, _) = self.params(&request, changes.as_ref())?;
         // Vectors decoded from codes and centroids: no page is read for them.
         let mut samples = Vec::new();
-        self.opened.samples(WARM_QUERIES, &mut samples);
+        self.loaded.opened().samples(WARM_QUERIES, &mut samples);
         // Samples have the scale of stored vectors, queries that of given ones.
-        samples.iter_mut().for_each(|value| *value *= self.manifest.stored_scale());
+        samples.iter_mut().for_each(|value| *value *= self.stored.manifest().stored_scale());
         let count = samples.len() / self.dim().max(1);
         let mut bytes = Vec::with_capacity(count * self.element().row_bytes(self.dim()));
         for row in samples.chunks_exact(self.dim().max(1)) {

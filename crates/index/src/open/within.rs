@@ -1,11 +1,10 @@
 //! Search within a set of rows of an index, in every family: for example the rows that match a filter.
 
-use super::explain::PhaseTime;
 use super::plan_within::{Planned, usable_neighbors};
 use super::pool::{Job, RawQueries};
-use super::result::{UsedParams, collect};
+use super::result::{PhaseTime, UsedParams, collect};
 use super::scan::Pass;
-use super::{Index, SearchOptions, SearchResult, thread_count};
+use super::{Index, SearchOptions, SearchRequest, SearchResult, thread_count};
 use crate::error::IndexError;
 use crate::query::within::RowFilter;
 use crate::query::{NO_ID, OwnCosts, QueryStats, RowSet, SearchParams, SearchTotals, WithinPlan};
@@ -51,13 +50,13 @@ impl Index {
         control: Control<'_>,
     ) -> Result<SearchResult, IndexError> {
         self.check_process()?;
-        let rows = 0..queries.count();
+        let (request, rows) = (SearchRequest::new(options)?, 0..queries.count());
         self.check_queries(queries, rows.clone())?;
         self.wait(control)?;
         let (started, before) = (Instant::now(), self.requests());
-        let planned = self.planned_within(options, within)?;
+        let planned = self.planned_within(&request, within)?;
         let mut result = if planned.plan == WithinPlan::All {
-            self.search_rows(queries, rows, options, control)?
+            self.search_rows(queries, rows, &request, control)?
         } else {
             let mut result = self.search_some(queries, options, within, &planned, control)?;
             result.seconds = started.elapsed().as_secs_f64();
@@ -87,7 +86,7 @@ impl Index {
         control: Control<'_>,
     ) -> Result<SearchResult, IndexError> {
         let threads = thread_count(options.threads).clamp(1, queries.count().max(1));
-        let result = self.without_answers(queries.count(), self.used(&planned.params, threads));
+        let result = self.without_answers(queries.count(), self.stored.used(&planned.params, threads));
         let mut searching = SetSearch { queries, options, set, planned, threads, control, result };
         let mut rows: Vec<usize> = (0..queries.count()).collect();
         if planned.params.k > 0 {
@@ -100,7 +99,7 @@ impl Index {
             self.find_by_scan(&rows, &mut searching)?;
         }
         let mut result = searching.result;
-        result.own = OwnCosts::new(self.own_counters, queries.count());
+        result.own = OwnCosts::new(self.stored.own_counters(), queries.count());
         let costs = result.per_query.iter().enumerate();
         costs.for_each(|(query, cost)| result.own.set(query, cost));
         result.totals = SearchTotals::of(&result.per_query, &result.own);
@@ -118,8 +117,8 @@ impl Index {
         let mut short = Vec::new();
         for block in rows.chunks((MOST_NEIGHBORS / more.k.max(1)).max(1)) {
             let raw = RawQueries::from_rows(searching.queries, block);
-            let threads =
-                self.fitting_threads(searching.threads.min(block.len()), self.stored.planned_list(&more));
+            let list = self.stored.family().planned_list(&more);
+            let threads = self.fitting_threads(searching.threads.min(block.len()), list);
             let concurrency = (threads, searching.options.in_flight);
             let found = self.search_raw(raw, more, concurrency, None, searching.control)?;
             let set = searching.set;
@@ -134,15 +133,17 @@ impl Index {
         let SetSearch { set, planned, control, .. } = *searching;
         let params = planned.params;
         let among = RowFilter::new(set.clone(), self.placed(set, control)?, planned.late);
-        let list = self.list_among(&params, planned.late, set.count());
+        let list = self.stored.list_among(&params, planned.late, set.count());
         let threads = self.fitting_threads(searching.threads.min(rows.len()), list);
         let in_flight = searching.options.in_flight.unwrap_or_else(|| self.suited_in_flight(&params)).max(1);
         let in_flight = self.affordable_in_flight(in_flight, threads, list)?;
         let raw = RawQueries::from_rows(searching.queries, rows);
-        let job = Job::new(self.known.here().clone(), raw, params, (threads, in_flight), control.deadline);
-        let job = Arc::new(job.with_query_bytes(self.stored.query_bytes(list)).with_row_filter(among));
+        let (context, query_bytes) = (self.contexts.here().clone(), self.stored.family().query_bytes(list));
+        let job = Job::new(context, raw, params, (threads, in_flight), control.deadline);
+        let job = Arc::new(job.with_query_bytes(query_bytes).with_row_filter(among));
         let answers = self.answers(&job, threads, control)?;
-        let found = collect(answers, (rows.len(), self.own_counters), self.used(&params, threads), 0.0)?;
+        let counters = self.stored.own_counters();
+        let found = collect(answers, (rows.len(), counters), self.stored.used(&params, threads), 0.0)?;
         Ok(searching.add_answers(rows, &found, found.k, |id| id != NO_ID))
     }
 
@@ -163,14 +164,15 @@ impl Index {
             for (near, row) in nearest.iter().zip(&rows[first..]) {
                 short |= near.len() < k;
                 searching.set_answer(*row, near.iter().copied(), ns, &cost);
-                self.known.here().counters.count_query(ns, &cost);
+                self.contexts.here().counters.count_query(ns, &cost);
                 // The shared reads are counted with the first query only.
                 cost = QueryStats { full_distances: cost.full_distances, ..QueryStats::default() };
             }
         })?;
         if short {
             return Err(self
-                .opened
+                .loaded
+                .opened()
                 .rows()
                 .set()
                 .damaged("its vectors", "some are at no distance that is a number"));

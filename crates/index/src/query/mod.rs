@@ -15,6 +15,7 @@ pub use within::WithinPlan;
 
 use bathyal_tier::{TierProfile, thread_ns};
 use serde::{Deserialize, Serialize};
+use std::str::FromStr;
 use std::time::Instant;
 
 /// The id in places without a neighbour, for a query that found fewer than were asked for: in a small row
@@ -76,6 +77,18 @@ pub enum SearchMode {
     /// lower, and the answers may vary with the order of arrival. A cluster search reads in one round, so
     /// that both modes are the same.
     Pipelined,
+}
+
+impl FromStr for SearchMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<SearchMode, String> {
+        match text {
+            "batched" => Ok(SearchMode::Batched),
+            "pipelined" => Ok(SearchMode::Pipelined),
+            _ => Err(format!("unknown mode '{text}': it is one of batched, pipelined")),
+        }
+    }
 }
 
 /// The parameters of a single search, besides the query.

@@ -7,13 +7,13 @@ use std::path::Path;
 use bathyal_collection::exchange::{JsonRow, JsonRows};
 use bathyal_collection::{FoundRows, PartPlan, Schema, SearchRequest, VectorField};
 use bathyal_console::{Console, Failure, Kind};
-use bathyal_index::Effort;
+use bathyal_index::{Effort, NamedEfforts};
 use bathyal_tier::Control;
 use bathyal_vectors::{AtomicFile, VectorFile, encode_row};
 use serde::Serialize;
 
 use super::open::to_read;
-use crate::arguments::{CollectionSearchArguments, DEFAULT_RECALL};
+use crate::arguments::CollectionSearchArguments;
 use crate::shown::short;
 
 /// Most neighbours per query in the text output; JSON has all.
@@ -53,10 +53,12 @@ pub(super) fn run(arguments: &CollectionSearchArguments, console: &Console) -> R
         let reason = "the output is written as JSON lines; name a file that ends in .jsonl";
         return Err(Failure::usage(format!("{}: {reason}", output.display())));
     }
+    let CollectionSearchArguments { recall, search_list, .. } = *arguments;
+    let effort = NamedEfforts { recall, search_list, ratio: None }.effort().map_err(Failure::refused)?;
     let collection = to_read(&arguments.collection, &arguments.open, console)?;
     let schema = collection.schema();
     let queries = queries(arguments, &schema, console)?;
-    let question = question(arguments, &schema);
+    let question = question(arguments, effort, &schema);
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
     let mut found = collection.search(&queries, &question, control)?;
     for note in &found.notes {
@@ -125,11 +127,7 @@ fn queries(
     }
 }
 
-fn question(arguments: &CollectionSearchArguments, schema: &Schema) -> SearchRequest {
-    let effort = match arguments.search_list {
-        Some(search_list) => Effort::SearchList(search_list),
-        None => Effort::Recall(arguments.recall.unwrap_or(DEFAULT_RECALL)),
-    };
+fn question(arguments: &CollectionSearchArguments, effort: Effort, schema: &Schema) -> SearchRequest {
     let all = || schema.columns.iter().map(|column| column.name.clone()).collect();
     SearchRequest {
         field: arguments.field.clone(),

@@ -1,8 +1,8 @@
 //! Calibrations of a finished index with queries of its user, in every family.
 
 use super::kinds::{KINDS, Kind, Shared};
-use crate::shared;
-use crate::whole::is_whole;
+use crate::cases::all_cases_run;
+use crate::files;
 use bathyal_index::{
     CalibrateOptions, CalibrationChoice, Effort, Index, IndexError, OpenOptions, SearchOptions, inspect,
     verify,
@@ -44,11 +44,11 @@ fn recall_is_kept_for_queries_like_those_of_a_calibration() {
     let mut missed_before = 0;
     // Layouts of one family find the same.
     let others = ["page_local", "csr", "decoupled", "grouped"];
-    let measures = |kind: &Kind| !kind.reads_all() && (is_whole() || !others.contains(&kind.name));
+    let measures = |kind: &Kind| !kind.reads_all() && (all_cases_run() || !others.contains(&kind.name));
     for (number, kind) in KINDS.into_iter().enumerate().filter(|(_, kind)| measures(kind)) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("index");
-        shared::copy(&all.path(number), &path);
+        files::copy(&all.path(number), &path);
         let index = open(&path);
         let found = |k: usize, wanted: f32, choice: CalibrationChoice| {
             let result = index.search(&other, &asked(k, wanted, choice), Control::default()).unwrap();
@@ -82,7 +82,7 @@ fn calibrations_are_chosen_replaced_and_removed_by_their_names() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("index");
     // A graph: a cluster index of so few vectors scans all groups.
-    shared::copy(&all.path(1), &path);
+    files::copy(&all.path(1), &path);
     let index = open(&path);
     let hard = queries_unlike_the_data(200, 7);
     let list = |choice: CalibrationChoice| {
@@ -122,7 +122,7 @@ fn a_damaged_calibration_is_never_used() {
     let all = Shared::get();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("index");
-    shared::copy(&all.path(0), &path);
+    files::copy(&all.path(0), &path);
     for name in ["a", "b"] {
         open(&path).calibrate(&all.queries, &named(name), &Silent).unwrap();
     }

@@ -1,0 +1,131 @@
+//! The memory of an open index: how much it takes, and how many threads and queries its budget allows.
+
+use super::plan::SearchNeeds;
+use super::{Index, SearchOptions, SearchRequest, SearchResult, thread_count};
+use crate::error::IndexError;
+use crate::family::{Buffers, Knob, MemorySplit};
+use crate::query::{SearchParams, beam_width_on};
+use bathyal_object::GAP_BYTES;
+
+/// About the bytes of a connection to a store: its read buffer and its TLS state.
+const CONNECTION_BYTES: u64 = 48 << 10;
+/// The most requests in flight, unless a store option allows more.
+const MOST_REQUESTS: u64 = 512;
+
+impl Index {
+    /// Returns the division of the memory budget.
+    pub fn memory_split(&self) -> &MemorySplit {
+        self.plan.split()
+    }
+
+    /// Returns about the most bytes of memory of a running query with these options, besides the buffers of
+    /// its thread.
+    ///
+    /// # Errors
+    /// [`IndexError::Parameter`] for options that do not fit the index.
+    pub fn query_bytes(&self, options: &SearchOptions) -> Result<u64, IndexError> {
+        let request = SearchRequest::new(options)?;
+        let (params, _) = self.params(&request, self.changes().as_ref())?;
+        let family = self.stored.family();
+        Ok(family.query_bytes(family.planned_list(&params)))
+    }
+
+    /// Returns about the most bytes of memory that a search on `threads` threads takes for a remote store, in
+    /// addition to any budget: for connections, and for bytes between the requested ranges. 0 for a local
+    /// index.
+    pub fn connection_bytes(&self, threads: usize) -> u64 {
+        let requests = threads as u64 * u64::from(self.loaded.engine().depth);
+        if self.traffic.is_some() { requests.min(MOST_REQUESTS) * (CONNECTION_BYTES + GAP_BYTES) } else { 0 }
+    }
+
+    /// Returns the bytes of memory of the open index while `threads` threads search with a candidate list of
+    /// `search_list`, and `in_flight` queries each or as many as the budget allows.
+    pub fn dram_bytes(&self, threads: usize, in_flight: usize, search_list: u32) -> u64 {
+        let search = self.needs(threads, search_list as usize);
+        let in_flight = self.plan.in_flight(in_flight, &search).unwrap_or(in_flight.min(1));
+        let split = self.plan.split();
+        let changes = self.changed_bytes() - split.changes;
+        let standby = self.trouble.taken_bytes().saturating_sub(split.standby);
+        let thread = self.used_buffers(in_flight as u64) + in_flight as u64 * search.query_bytes;
+        split.fixed() + search.noted + threads as u64 * thread + changes + standby
+    }
+
+    /// Returns the bytes of memory of the open index during a finished search.
+    pub fn dram_bytes_of(&self, found: &SearchResult, options: &SearchOptions) -> u64 {
+        // A thread has no more queries in flight than its share of the batch.
+        let share = found.latencies_ns.len().div_ceil(found.threads.max(1));
+        let in_flight = options.in_flight.unwrap_or_else(|| self.default_in_flight(found.search_list));
+        self.dram_bytes(found.threads, in_flight.min(share.max(1)), found.search_list)
+    }
+
+    /// Returns the bytes of memory for changes since the build.
+    pub(super) fn changed_bytes(&self) -> u64 {
+        let now = self.changing.as_ref().map_or(0, |changing| changing.now().bytes());
+        now.max(self.plan.split().changes)
+    }
+
+    /// Returns the bytes of a thread's read buffers that are used while it has `in_flight` queries. The
+    /// others are reserved and take no memory: with vectors of 65,536 dimensions, nearly all of them.
+    pub(super) fn used_buffers(&self, in_flight: u64) -> u64 {
+        let frame = self.loaded.engine().frame_bytes as u64;
+        // A query reads no part of the file twice at once, and in a graph at most as many records as its beam
+        // is wide.
+        let file = self.stored.manifest().paged_file().bytes.next_multiple_of(frame) + frame;
+        let a_query = match self.stored.family().knobs().contains(&Knob::BeamWidth) {
+            true => file.min(u64::from(beam_width_on(self.loaded.profile())) * frame),
+            false => file,
+        };
+        self.plan.thread_bytes().min(Buffers::held_bytes(in_flight * a_query, self.traffic.is_some()))
+    }
+
+    /// Returns the memory of a search on `threads` threads with a candidate list of `list`.
+    fn needs(&self, threads: usize, list: usize) -> SearchNeeds {
+        let query_bytes = self.stored.family().query_bytes(list);
+        SearchNeeds { threads, query_bytes, noted: self.known_places.bytes() }
+    }
+
+    /// Returns the threads for a search of `queries` queries if a caller `asked` for so many. If that is 0
+    /// (all cores), returns as many of them as the budget allows.
+    pub(super) fn suited_threads(&self, asked: usize, queries: usize, params: &SearchParams) -> usize {
+        let threads = thread_count(asked).clamp(1, queries.max(1));
+        if asked > 0 {
+            return threads;
+        }
+        self.fitting_threads(threads, self.stored.family().planned_list(params))
+    }
+
+    /// Returns as many of `threads` as the memory budget allows with a candidate list of `list`, and at least
+    /// one.
+    pub(super) fn fitting_threads(&self, threads: usize, list: usize) -> usize {
+        if self.plan.budget().is_none() {
+            return threads.max(1);
+        }
+        self.plan.threads(&self.needs(threads, list))
+    }
+
+    /// Returns true if the memory budget allows one query on each of `threads`, with a candidate list of
+    /// `list`.
+    pub(super) fn affords(&self, threads: usize, list: usize) -> bool {
+        self.plan.budget().is_none() || self.plan.in_flight(1, &self.needs(threads, list)).is_some()
+    }
+
+    /// Returns the number of interleaved queries that the memory budget allows, up to `wanted`.
+    ///
+    /// # Errors
+    /// [`IndexError::Memory`] if it does not allow one.
+    pub(super) fn affordable_in_flight(
+        &self,
+        wanted: usize,
+        threads: usize,
+        list: usize,
+    ) -> Result<usize, IndexError> {
+        if self.plan.budget().is_none() {
+            return Ok(wanted);
+        }
+        let search = self.needs(threads, list);
+        self.plan.in_flight(wanted, &search).ok_or_else(|| {
+            let advice = "allow at least that much, or use fewer threads or a smaller search_list";
+            self.plan.too_small(&self.stored, &search, advice)
+        })
+    }
+}

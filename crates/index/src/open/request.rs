@@ -1,0 +1,278 @@
+//! The request of a search: the options as callers name them, and the checks that need no index. The command,
+//! the Python package and the Rust API make the same request, so that the same mistake is refused with the
+//! same sentence.
+
+use super::calibrations::CalibrationChoice;
+use crate::error::IndexError;
+use crate::query::SearchMode;
+
+/// Neighbours of a query, as in the tables of the papers.
+pub const DEFAULT_K: usize = 10;
+/// The recall of a search without a given effort: what most people call good.
+pub const DEFAULT_RECALL: f32 = 0.95;
+/// The largest beam width: an SSD serves no more reads at once.
+pub const MAX_BEAM_WIDTH: u32 = 128;
+/// The most additional buckets of a hash table. An index that needs more needs more tables.
+pub const MAX_MULTI_PROBE: u32 = 64;
+/// The longest candidate list.
+pub const MAX_SEARCH_LIST: u32 = 1 << 20;
+
+/// The effort of a search.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Effort {
+    /// The effort for this recall@k, above 0 and at most 1, by the index's calibration.
+    Recall(f32),
+    /// The effort for this overall ratio@k, at least 1
+    /// ([`OverallRatio`](bathyal_vectors::groundtruth::OverallRatio)), by the index's calibration. Only for
+    /// hash tables, under a metric that is a distance.
+    Ratio(f32),
+    /// A candidate list of this length (L in DiskANN), up to [`MAX_SEARCH_LIST`].
+    SearchList(u32),
+}
+
+impl Default for Effort {
+    fn default() -> Effort {
+        Effort::Recall(DEFAULT_RECALL)
+    }
+}
+
+impl Effort {
+    /// Returns the effort if its number is in range.
+    ///
+    /// # Errors
+    /// [`IndexError::Parameter`].
+    pub fn checked(self) -> Result<Effort, IndexError> {
+        let reason = match self {
+            Effort::Recall(recall) if !(recall > 0.0 && recall <= 1.0) => {
+                format!("recall is {recall}; it must be above 0 and at most 1")
+            }
+            Effort::Ratio(ratio) if !(ratio >= 1.0 && ratio.is_finite()) => format!(
+                "ratio is {ratio}; it must be at least 1, for example 1.05: the vectors found are then 5% \
+                 farther away than the nearest, on average"
+            ),
+            Effort::SearchList(0) => "search_list is 0; it must be at least k".into(),
+            Effort::SearchList(list) if list > MAX_SEARCH_LIST => {
+                format!("search_list is {list}; it must be at most {MAX_SEARCH_LIST}")
+            }
+            effort => return Ok(effort),
+        };
+        Err(IndexError::Parameter(reason))
+    }
+}
+
+/// The efforts that a caller gave by name. They exclude each other.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct NamedEfforts {
+    /// [`Effort::Recall`].
+    pub recall: Option<f32>,
+    /// [`Effort::SearchList`].
+    pub search_list: Option<u32>,
+    /// [`Effort::Ratio`].
+    pub ratio: Option<f32>,
+}
+
+impl NamedEfforts {
+    /// Returns the effort that was given, or the default if none was.
+    ///
+    /// # Errors
+    /// [`IndexError::Parameter`] if more than one was given, or if its number is out of range.
+    pub fn effort(self) -> Result<Effort, IndexError> {
+        let NamedEfforts { recall, search_list, ratio } = self;
+        match (recall, search_list, ratio) {
+            (None, None, None) => Ok(Effort::default()),
+            (Some(recall), None, None) => Effort::Recall(recall).checked(),
+            (None, Some(list), None) => Effort::SearchList(list).checked(),
+            (None, None, Some(ratio)) => Effort::Ratio(ratio).checked(),
+            _ => {
+                let recall = recall.map(|recall| format!("recall is {recall}"));
+                let list = search_list.map(|list| format!("search_list is {list}"));
+                let ratio = ratio.map(|ratio| format!("ratio is {ratio}"));
+                let given: Vec<String> = [recall, list, ratio].into_iter().flatten().collect();
+                Err(IndexError::Parameter(format!("{}; give one of them", given.join(" and "))))
+            }
+        }
+    }
+}
+
+/// Options of a search. Options that a family does not support are refused, not ignored.
+#[derive(Debug, Clone, Copy)]
+pub struct SearchOptions {
+    /// Neighbours wanted.
+    pub k: usize,
+    /// The effort.
+    pub effort: Effort,
+    /// The calibration for [`Effort::Recall`].
+    pub calibration: CalibrationChoice,
+    /// Groups that a cluster index scans, or the most posting lists that a query reads. `None` chooses by the
+    /// calibration; the number of groups is then an average, and some queries scan more.
+    pub probes: Option<u32>,
+    /// Posting lists more than `1 + prune` times as far as the nearest are skipped, and none at 0 (SPANN,
+    /// section 3.3). `None` chooses by the calibration.
+    pub prune: Option<f32>,
+    /// Reads of one hop in a graph (W in DiskANN); `None` is
+    /// [`DEFAULT_BEAM_WIDTH`](crate::DEFAULT_BEAM_WIDTH), or [`FAR_BEAM_WIDTH`](crate::FAR_BEAM_WIDTH) on a
+    /// remote tier.
+    pub beam_width: Option<u32>,
+    /// Additional buckets that a query reads in each hash table, next to its own (T in multi-probe LSH; Lv et
+    /// al., VLDB 2007), up to [`MAX_MULTI_PROBE`]; `None` is 0. The promise does not cover them, and
+    /// calibration does not use them: a search for a recall or a ratio reads them in addition to its
+    /// calibrated effort.
+    pub multi_probe: Option<u32>,
+    /// Threads; 0 means all cores.
+    pub threads: usize,
+    /// Batched or pipelined; `None` is [`Index::default_mode`](crate::Index::default_mode).
+    pub mode: Option<SearchMode>,
+    /// Queries interleaved on each thread; `None` chooses by the tier.
+    pub in_flight: Option<usize>,
+    /// True to measure the time of all queries by phase
+    /// ([`SearchResult::phases`](crate::SearchResult::phases)), which costs a system call between two phases.
+    pub timed: bool,
+}
+
+impl Default for SearchOptions {
+    fn default() -> Self {
+        SearchOptions {
+            k: DEFAULT_K,
+            effort: Effort::Recall(DEFAULT_RECALL),
+            calibration: CalibrationChoice::Usual,
+            probes: None,
+            prune: None,
+            beam_width: None,
+            multi_probe: None,
+            threads: 0,
+            mode: None,
+            in_flight: None,
+            timed: false,
+        }
+    }
+}
+
+/// A search whose options were checked: each number is in its range. What depends on an index is
+/// checked where a search of it begins.
+#[derive(Debug, Clone, Copy)]
+pub struct SearchRequest {
+    options: SearchOptions,
+}
+
+impl SearchRequest {
+    /// Checks options.
+    ///
+    /// # Errors
+    /// [`IndexError::Parameter`] for a number out of range.
+    pub fn new(options: &SearchOptions) -> Result<SearchRequest, IndexError> {
+        options.effort.checked()?;
+        let reason = match *options {
+            SearchOptions { k: 0, .. } => "k is 0; ask for at least one neighbour".into(),
+            SearchOptions { probes: Some(0), .. } => "probes is 0; at least one group must be scanned".into(),
+            SearchOptions { prune: Some(prune), .. } if !(prune >= 0.0 && prune.is_finite()) => format!(
+                "prune is {prune}; it must be 0 or above: lists more than 1 + prune times as far as the \
+                 nearest are skipped"
+            ),
+            SearchOptions { beam_width: Some(width), .. } if !(1..=MAX_BEAM_WIDTH).contains(&width) => {
+                format!("beam_width is {width}; it must be between 1 and {MAX_BEAM_WIDTH}")
+            }
+            SearchOptions { multi_probe: Some(places), .. } if places > MAX_MULTI_PROBE => {
+                format!("multi_probe is {places}; it must be at most {MAX_MULTI_PROBE}")
+            }
+            SearchOptions { in_flight: Some(0), .. } => {
+                "in_flight is 0; at least one query must run on each thread".into()
+            }
+            options => return Ok(SearchRequest { options }),
+        };
+        Err(IndexError::Parameter(reason))
+    }
+
+    /// Returns the checked options.
+    pub fn options(&self) -> &SearchOptions {
+        &self.options
+    }
+
+    /// Returns the same request for `k` neighbours, and for one if `k` is 0.
+    #[must_use]
+    pub fn for_neighbors(self, k: usize) -> SearchRequest {
+        SearchRequest { options: SearchOptions { k: k.max(1), ..self.options } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal<T: std::fmt::Debug>(outcome: Result<T, IndexError>) -> String {
+        match outcome {
+            Err(IndexError::Parameter(reason)) => reason,
+            other => panic!("not refused: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn one_effort_may_be_named() {
+        let none = NamedEfforts::default();
+        assert_eq!(none.effort().unwrap(), Effort::Recall(0.95));
+        for (named, expected) in [
+            (NamedEfforts { recall: Some(0.9), ..none }, Effort::Recall(0.9)),
+            (NamedEfforts { search_list: Some(50), ..none }, Effort::SearchList(50)),
+            (NamedEfforts { ratio: Some(1.1), ..none }, Effort::Ratio(1.1)),
+        ] {
+            assert_eq!(named.effort().unwrap(), expected);
+        }
+    }
+
+    /// The same sentences are expected of the command (`crates/cli/tests/command/contradictions.rs`) and of
+    /// Python (`python/tests/test_contradictions.py`).
+    #[test]
+    fn efforts_that_exclude_each_other_are_refused() {
+        for (recall, search_list, ratio, sentence) in [
+            (Some(0.9), Some(50), None, "recall is 0.9 and search_list is 50; give one of them"),
+            (Some(0.9), None, Some(1.1), "recall is 0.9 and ratio is 1.1; give one of them"),
+            (None, Some(50), Some(1.1), "search_list is 50 and ratio is 1.1; give one of them"),
+            (
+                Some(0.9),
+                Some(50),
+                Some(1.1),
+                "recall is 0.9 and search_list is 50 and ratio is 1.1; give one of them",
+            ),
+        ] {
+            assert_eq!(refusal(NamedEfforts { recall, search_list, ratio }.effort()), sentence);
+        }
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_refused() {
+        let usual = SearchOptions::default();
+        let with = |effort| SearchOptions { effort, ..SearchOptions::default() };
+        for (options, sentence) in [
+            (SearchOptions { k: 0, ..usual }, "k is 0; ask for at least one neighbour"),
+            (with(Effort::Recall(0.0)), "recall is 0; it must be above 0 and at most 1"),
+            (with(Effort::Recall(1.5)), "recall is 1.5; it must be above 0 and at most 1"),
+            (with(Effort::Recall(f32::NAN)), "recall is NaN; it must be above 0 and at most 1"),
+            (
+                with(Effort::Ratio(0.5)),
+                "ratio is 0.5; it must be at least 1, for example 1.05: the vectors found are then 5% \
+                 farther away than the nearest, on average",
+            ),
+            (with(Effort::SearchList(0)), "search_list is 0; it must be at least k"),
+            (with(Effort::SearchList(1 << 21)), "search_list is 2097152; it must be at most 1048576"),
+            (SearchOptions { probes: Some(0), ..usual }, "probes is 0; at least one group must be scanned"),
+            (
+                SearchOptions { prune: Some(-0.5), ..usual },
+                "prune is -0.5; it must be 0 or above: lists more than 1 + prune times as far as the nearest \
+                 are skipped",
+            ),
+            (SearchOptions { beam_width: Some(0), ..usual }, "beam_width is 0; it must be between 1 and 128"),
+            (
+                SearchOptions { beam_width: Some(129), ..usual },
+                "beam_width is 129; it must be between 1 and 128",
+            ),
+            (SearchOptions { multi_probe: Some(65), ..usual }, "multi_probe is 65; it must be at most 64"),
+            (
+                SearchOptions { in_flight: Some(0), ..usual },
+                "in_flight is 0; at least one query must run on each thread",
+            ),
+        ] {
+            assert_eq!(refusal(SearchRequest::new(&options)), sentence);
+        }
+        let request = SearchRequest::new(&usual).unwrap();
+        assert_eq!((request.options().k, request.for_neighbors(0).options().k), (10, 1));
+    }
+}
