@@ -124,12 +124,7 @@ impl Groups {
         let next = |cx: &Cx| {
             let (query, cx) = (queries.next()?, cx.clone());
             Some(async move {
-                let mut slot = loop {
-                    match scans.slot(cx.task_waker()) {
-                        Some(slot) => break slot,
-                        None => cx.parked().await,
-                    }
-                };
+                let mut slot = scans.wait_for_slot(&cx).await;
                 let mut prepared = CodeQuery::new();
                 prepared.prepare_groups(&self.codec, &self.queries[query]);
                 let numbers = prepared.scan_numbers(&self.codec).unwrap();
@@ -145,12 +140,9 @@ impl Groups {
                 let vector = stored.map(|stored| (stored.query(query), self.wanted(query) as u32));
                 slot.submit(&tables, groups, self.list as u32, vector, cx.task_waker())?;
                 let mut hits = Vec::new();
-                loop {
-                    match slot.take_response(|distance, id| hits.push(Neighbor { distance, id })) {
-                        Some(answered) => return answered.map(|found| (query, found, hits)),
-                        None => cx.parked().await,
-                    }
-                }
+                let push = |distance, id| hits.push(Neighbor { distance, id });
+                let found = slot.wait_for_response(&cx, push).await?;
+                Ok((query, found, hits))
             })
         };
         engine.run(QUERIES, next, |scan| scanned.push(scan), Control::default()).unwrap();

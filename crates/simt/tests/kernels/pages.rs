@@ -157,12 +157,7 @@ impl Paged {
     }
 
     async fn answer(&self, cx: &Cx, slot: &mut Slot, answer: &mut PageResponse) -> Result<(), String> {
-        loop {
-            match slot.take_response(answer) {
-                Some(answered) => return answered.map_err(|error| error.to_string()),
-                None => cx.parked().await,
-            }
-        }
+        slot.wait_for_response(cx, answer).await.map_err(|error| error.to_string())
     }
 
     async fn walk(&self, cx: Cx, mut slot: Slot, query: &CodeQuery) -> Result<Beams, String> {
@@ -232,8 +227,11 @@ impl Paged {
         let (mut queries, mut walked) = (prepared.iter().enumerate(), Vec::new());
         let next = |cx: &Cx| {
             let (number, query) = queries.next()?;
-            let (cx, slot) = (cx.clone(), pages.slot(cx.task_waker()).expect("as many slots as run"));
-            Some(async move { (number, self.walk(cx, slot, query).await) })
+            let (cx, pages) = (cx.clone(), &pages);
+            Some(async move {
+                let slot = pages.wait_for_slot(&cx).await;
+                (number, self.walk(cx, slot, query).await)
+            })
         };
         engine.run(SLOTS as usize, next, |walk| walked.push(walk), Control::default()).unwrap();
         assert_eq!(walked.len(), QUERIES);

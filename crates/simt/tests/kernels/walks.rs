@@ -141,13 +141,8 @@ impl Walks {
         let (mut ids, mut beams, mut next) = (vec![ENTRY], Vec::new(), Vec::new());
         loop {
             slot.submit(&ids, cx.task_waker());
-            let answered = loop {
-                match slot.take_response(&mut next) {
-                    Some(answered) => break answered,
-                    None => cx.parked().await,
-                }
-            };
-            answered.map_err(|error| error.to_string())?;
+            let response = slot.wait_for_response(&cx, &mut next).await;
+            response.map_err(|error| error.to_string())?;
             ids = next.iter().flat_map(|id| self.links[*id as usize].iter().copied()).collect();
             beams.push(next.clone());
             // A kernel that is wrong may go round in circles.
@@ -187,20 +182,17 @@ impl Walks {
         let wanted = |query: usize| (3 * query + 1).min(self.list);
         let next = |cx: &Cx| {
             let (query, cx) = (queries.next()?, cx.clone());
-            let mut slot = walks.slot(cx.task_waker()).expect("as many slots as run");
+            let walks = &walks;
             Some(async move {
+                let mut slot = walks.wait_for_slot(&cx).await;
                 let vector = (stored.query(query), wanted(query) as u32);
                 let write = |bytes: &mut Vec<u8>| self.write(&self.queries[query], bytes);
                 if let Err(error) = slot.submit(self.asks(), write, vector, cx.task_waker()) {
                     return (query, Err(error), Vec::new());
                 }
                 let mut found = Vec::new();
-                loop {
-                    match slot.take_response(|distance, id| found.push((distance, id))) {
-                        Some(answered) => return (query, answered, found),
-                        None => cx.parked().await,
-                    }
-                }
+                let counters = slot.wait_for_response(&cx, |distance, id| found.push((distance, id))).await;
+                (query, counters, found)
             })
         };
         engine.run(SLOTS as usize, next, |one| all.push(one), Control::default()).unwrap();
@@ -229,8 +221,11 @@ impl Walks {
         let (mut queries, mut walked) = (self.queries.iter().enumerate(), Vec::new());
         let next = |cx: &Cx| {
             let (number, query) = queries.next()?;
-            let (cx, slot) = (cx.clone(), hops.slot(cx.task_waker()).expect("as many slots as run"));
-            Some(async move { (number, self.walk(cx, slot, query).await) })
+            let (cx, hops) = (cx.clone(), &hops);
+            Some(async move {
+                let slot = hops.wait_for_slot(&cx).await;
+                (number, self.walk(cx, slot, query).await)
+            })
         };
         engine.run(SLOTS as usize, next, |walk| walked.push(walk), Control::default()).unwrap();
         for (number, beams) in walked {
