@@ -13,7 +13,7 @@
 // No vector.
 #define NO_ID 0xffffffffu
 
-// What is the same in every hop and walk. As `Navigation` in src/graph.rs.
+// What is the same in every hop and walk. As `NavigationAddresses::append_fields` in src/graph.rs writes it.
 struct Navigation {
   const u8* codes;    // of all vectors, `code_bytes` each, 8 bytes to spare behind the last
   const u16* planes;  // of each byte of a code behind its factors: plane << 13 | group of 8 dimensions
@@ -129,24 +129,17 @@ DEVICE void merge(const Room& room, u32 held) {
   }
 }
 
-// The first of each run of equal candidates becomes the list, as many as it holds (equation 2): ballots say how many of a warp
-// come before a thread, counts how many of the warps before.
+// The first of each run of equal candidates becomes the list, as many as it holds (equation 2).
 DEVICE u32 unique(const Room& room, u32 merged, u32 most) {
-  const u32 thread = threadIdx.x, lane = thread & 31, warp = thread >> 5;
   u32 kept = 0;
   for (u32 first = 0; first < merged && kept < most; first += THREADS) {
-    u32 i = first + thread;
+    u32 i = first + threadIdx.x;
     u64 key = i < merged ? room.merged[i] : NO_KEY;
     bool keep = key != NO_KEY && (i == 0 || room.merged[i - 1] >> 1 != key >> 1);
-    u32 ballot = __ballot_sync(ALL_LANES, keep);
-    if (lane == 0) room.counts[warp] = __popc(ballot);
-    __syncthreads();
-    u32 before = kept + __popc(ballot & ((1u << lane) - 1));
-    for (u32 w = 0; w < THREADS / 32; w++) {
-      before += w < warp ? room.counts[w] : 0;
-      kept += room.counts[w];
-    }
-    if (keep && before < most) room.list[before] = key;
+    const Votes kept_here = count_votes(keep, room.counts);
+    const u32 at = kept + kept_here.before;
+    if (keep && at < most) room.list[at] = key;
+    kept += kept_here.all;
     __syncthreads();
   }
   return kept < most ? kept : most;
@@ -196,7 +189,7 @@ DEVICE void choose(const Room& room, u32 held, u32 width, u32* next) {
     u32 i = first + lane;
     bool fresh = i < held && (room.list[i] & 1);
     u32 ballot = __ballot_sync(ALL_LANES, fresh);
-    u32 at = found + __popc(ballot & ((1u << lane) - 1));
+    u32 at = found + lanes_before(ballot);
     if (fresh && at < width) {
       next[at] = (u32)room.list[i] >> 1;
       room.list[i] &= ~1ull;

@@ -12,7 +12,7 @@
 // Keys that wait: those of two rounds.
 #define WAITING (2 * THREADS)
 
-// One query's part of a launch. As `Work` in src/scans/args.rs.
+// One query's part of a launch. As `ScanKernel::add` in src/scans.rs writes it.
 struct ScanWork {
   u32 query;   // where its tables lie in `staged`, in bytes
   u32 first;   // of its groups among all
@@ -20,14 +20,14 @@ struct ScanWork {
   u32 list;    // best codes that are wanted, at least one
 };
 
-// A group to scan. As `Group` in src/scans/args.rs.
+// A group to scan. As `ScanKernel::add` in src/scans.rs writes it.
 struct ScanGroup {
   u32 number;      // of the group
   u32 held;        // codes that it holds
   float distance;  // of the query to its centroid
 };
 
-// As `Args` in src/scans/args.rs.
+// As `ScanKernel::parameters` in src/scans.rs writes it.
 struct ScanArgs {
   const u8* codes;          // of all groups, `group_bytes` each
   const u8* staged;         // of each query, `query_bytes`: ScanHead, 2 x 64 bytes of tables a word, 2 x 4 weights a word
@@ -124,7 +124,7 @@ DEVICE u32 take_waiting(const ScanRoom& room, u32 held, u32 waiting, u32 most) {
 
 // Scans the groups of a query: the keys of its best codes are in `room.list` then, as many as are returned.
 DEVICE u32 scan_groups(const ScanArgs& args, const ScanRoom& room, const ScanWork& work) {
-  const u32 thread = threadIdx.x, lane = thread & 31, warp = thread >> 5;
+  const u32 thread = threadIdx.x;
   for (u32 i = thread; i < args.query_bytes / 4; i += THREADS) {
     ((u32*)room.query)[i] = ((const u32*)(args.staged + work.query))[i];
   }
@@ -137,15 +137,9 @@ DEVICE u32 scan_groups(const ScanArgs& args, const ScanRoom& room, const ScanWor
       u64 key = number < group.held ? scan_key(args, room, group, number) : NO_KEY;
       u64 worst = held < work.list ? NO_KEY : room.list[work.list - 1];
       bool keep = key < worst;
-      u32 ballot = __ballot_sync(ALL_LANES, keep);
-      if (lane == 0) room.counts[warp] = __popc(ballot);
-      __syncthreads();
-      u32 at = waiting + __popc(ballot & ((1u << lane) - 1));
-      for (u32 w = 0; w < THREADS / 32; w++) {
-        at += w < warp ? room.counts[w] : 0;
-        waiting += room.counts[w];
-      }
-      if (keep) room.waiting[at] = key;
+      const Votes kept = count_votes(keep, room.counts);
+      if (keep) room.waiting[waiting + kept.before] = key;
+      waiting += kept.all;
       __syncthreads();
       if (waiting >= THREADS) {
         held = take_waiting(room, held, waiting, work.list);

@@ -2,7 +2,7 @@
 // is expanded next is the answer.
 #include "slots.h"
 
-// One query's part of a launch. As `Work` in src/hops/args.rs.
+// One query's part of a launch. As `HopKernel::add` in src/hops.rs writes it.
 struct Work {
   u32 slot;      // where the card keeps the query
   u32 first;     // of its ids among all

@@ -34,6 +34,30 @@ DEVICE u64 sorted(u64 key, u64* exchange) {
   return key;
 }
 
+// Number of lanes of the warp before this one that are in `ballot`.
+DEVICE u32 lanes_before(u32 ballot) { return __popc(ballot & ((1u << (threadIdx.x & 31)) - 1)); }
+
+// Threads of a block that vote yes.
+struct Votes {
+  u32 before;  // those before this thread
+  u32 all;
+};
+
+// Counts the threads of the block that vote yes, by a ballot of each warp. `counts` has a number for each warp; a barrier has to
+// follow before it is written again. All threads of the block take part.
+DEVICE Votes count_votes(bool vote, u32* counts) {
+  const u32 warp = threadIdx.x >> 5;
+  const u32 ballot = __ballot_sync(ALL_LANES, vote);
+  if ((threadIdx.x & 31) == 0) counts[warp] = __popc(ballot);
+  __syncthreads();
+  Votes votes = {lanes_before(ballot), 0};
+  for (u32 w = 0; w < THREADS / 32; w++) {
+    votes.before += w < warp ? counts[w] : 0;
+    votes.all += counts[w];
+  }
+  return votes;
+}
+
 // How many of the first `count` keys are below `key`.
 DEVICE u32 rank(const u64* keys, u32 count, u64 key) {
   u32 low = 0, high = count;

@@ -15,7 +15,7 @@
 #define MEMBER_PITCH (MEMBERS + 1)
 #define OTHER_PITCH (OTHERS + 1)
 
-// As `Args` in src/losses/args.rs.
+// As `Losses::begin` in src/losses.rs writes it.
 struct LossArgs {
   const float* points;  // `dim` coordinates each
   const u32* members;   // points, group by group, `unit` of each; the last group may have fewer

@@ -14,7 +14,7 @@
 // Words from one cell of all rows to the next: rows that are written side by side fall on different banks.
 #define PITCH (TILE + 4)
 
-// Kinds of cells. As `Cells` in src/nearest/mod.rs.
+// Kinds of cells. As `Cells::kind` in src/nearest/sizes.rs numbers them.
 #define FLOATS 0
 #define HALVES 1
 #define UNSIGNED 2
@@ -25,7 +25,7 @@
 // Whether a word holds two cells.
 #define IN_PAIRS(kind) ((kind) == HALVES || (kind) == UPPER_HALVES)
 
-// As `Args` in src/nearest/args.rs.
+// As `Nearest::launch` in src/nearest/mod.rs writes it.
 struct NearestArgs {
   const u32* queries;
   const u32* vectors;   // of a block

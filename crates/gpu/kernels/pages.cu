@@ -3,7 +3,7 @@
 // duplicates are dropped, and what was pushed out of a full list stays out.
 #include "slots.h"
 
-// One query's part of a launch. As `Work` in src/pages/args.rs.
+// One query's part of a launch. As `PageKernel::add` in src/pages/mod.rs writes it.
 struct PageWork {
   u32 slot;       // where the card keeps the query
   u32 first;      // of its ids among all: where the links of each page end, then these; the entry point's place, if it begins
@@ -17,9 +17,9 @@ struct PageWork {
   u32 unused;
 };
 
-// As `Args` in src/pages/args.rs.
+// As `PageKernel::parameters` in src/pages/mod.rs writes it.
 struct PageArgs {
-  HopArgs hop;           // of whose `work` nothing is there; `next` has `answer_words` a block
+  HopArgs hop;           // whose `work` is not used; `next` has `answer_words` a block
   const PageWork* work;  // one a block
   u32 records;           // vectors of a page
   u32 vectors;
@@ -74,7 +74,7 @@ DEVICE void choose_pages(const Room& room, u32 held, u32 records, u32 width, u32
 
 KERNEL(THREADS) pages(PageArgs args) {
   SHARED(pool);
-  const u32 thread = threadIdx.x, lane = thread & 31, warp = thread >> 5;
+  const u32 thread = threadIdx.x;
   const PageWork work = args.work[blockIdx.x];
   const Room room = carve(pool, args.hop.graph);
   u32* near = (u32*)(room.planes + args.hop.graph.plane_bytes + (args.hop.graph.plane_bytes & 1));  // THREADS
@@ -112,18 +112,11 @@ KERNEL(THREADS) pages(PageArgs args) {
         place = links[first + thread];
         is_near = score(args.hop.graph, room, place) <= limit;
       }
-      u32 ballot = __ballot_sync(ALL_LANES, is_near);
-      if (lane == 0) room.counts[warp] = __popc(ballot);
+      const Votes votes = count_votes(is_near, room.counts);
+      if (is_near) near[votes.before] = place / args.records;
       __syncthreads();
-      u32 at = __popc(ballot & ((1u << lane) - 1)), count = 0;
-      for (u32 w = 0; w < THREADS / 32; w++) {
-        at += w < warp ? room.counts[w] : 0;
-        count += room.counts[w];
-      }
-      if (is_near) near[at] = place / args.records;
-      __syncthreads();
-      scored += count * args.records;
-      held = look(args, room, near, count, held, work.list);
+      scored += votes.all * args.records;
+      held = look(args, room, near, votes.all, held, work.list);
     }
   }
   if (thread < 32) choose_pages(room, held, args.records, work.width, answer + 1);

@@ -2,7 +2,7 @@
 // warp each, and the nearest of them are the answer.
 #include "groups.h"
 
-// As `RerankArgs` in src/scans/args.rs.
+// As `ScanKernel::parameters` in src/scans.rs writes it.
 struct RerankArgs {
   ScanArgs scan;      // `found` has of each block 1 + `best_room` keys: how many codes were ranked, the answers, NO_KEY behind them
   const u8* vectors;  // by place

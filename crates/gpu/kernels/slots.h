@@ -4,7 +4,7 @@
 
 struct Work;
 
-// As `Args` in src/hops/args.rs.
+// As `HopGraph::append_args` in src/hops.rs writes it.
 struct HopArgs {
   Navigation graph;
   const u8* staged;  // queries that begin

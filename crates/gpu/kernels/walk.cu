@@ -6,7 +6,7 @@
 // Vectors that a query expands at a time at most.
 #define MOST_WIDTH 16
 
-// One query's part of a launch. As `Work` in src/walks/args.rs.
+// One query's part of a launch. As `WalkKernel::add` in src/walks.rs writes it.
 struct WalkWork {
   u32 query;   // where it lies in `staged`, in bytes; its vector follows
   u32 list;    // candidates that it keeps at most
@@ -16,7 +16,7 @@ struct WalkWork {
   u32 wanted;  // answers
 };
 
-// As `Args` in src/walks/args.rs.
+// As `WalkKernel::parameters` in src/walks.rs writes it.
 struct WalkArgs {
   Navigation graph;      // behind the pivots, and not one of them, is where every query begins
   const u8* staged;

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// What is changed, in which source, and to what.
-pub const MUTANTS: [(&str, &str, &str, &str); 71] = [
+pub const MUTANTS: [(&str, &str, &str, &str); 69] = [
     (
         "no barrier before a merge",
         "graph.h",
@@ -35,9 +35,9 @@ pub const MUTANTS: [(&str, &str, &str, &str); 71] = [
     ),
     (
         "no barrier behind the counts of warps",
-        "graph.h",
-        "room.counts[warp] = __popc(ballot);\n    __syncthreads();",
-        "room.counts[warp] = __popc(ballot);",
+        "keys.h",
+        "counts[warp] = __popc(ballot);\n  __syncthreads();",
+        "counts[warp] = __popc(ballot);",
     ),
     (
         "no barrier before the list is stored",
@@ -59,9 +59,9 @@ pub const MUTANTS: [(&str, &str, &str, &str); 71] = [
     ),
     (
         "a ballot that counts its own lane",
-        "graph.h",
-        "((1u << lane) - 1));\n    for (u32 w",
-        "((2u << lane) - 1));\n    for (u32 w",
+        "keys.h",
+        "((1u << (threadIdx.x & 31)) - 1)",
+        "((2u << (threadIdx.x & 31)) - 1)",
     ),
     (
         "duplicates that were expanded are kept",
@@ -77,14 +77,8 @@ pub const MUTANTS: [(&str, &str, &str, &str); 71] = [
     (
         "pages: no barrier before near pages are looked at",
         "pages.cu",
-        "if (is_near) near[at] = place / args.records;\n      __syncthreads();",
-        "if (is_near) near[at] = place / args.records;",
-    ),
-    (
-        "pages: no barrier behind the counts of warps",
-        "pages.cu",
-        "room.counts[warp] = __popc(ballot);\n      __syncthreads();",
-        "room.counts[warp] = __popc(ballot);",
+        "if (is_near) near[votes.before] = place / args.records;\n      __syncthreads();",
+        "if (is_near) near[votes.before] = place / args.records;",
     ),
     (
         "pages: no barrier before the first are looked at",
@@ -115,16 +109,10 @@ pub const MUTANTS: [(&str, &str, &str, &str); 71] = [
     ),
     ("pages: a full list lets all in", "pages.cu", "bits ^ 0x80000000u : ~bits", "~bits : bits"),
     (
-        "scan: no barrier behind the counts of warps",
-        "groups.h",
-        "room.counts[warp] = __popc(ballot);\n      __syncthreads();",
-        "room.counts[warp] = __popc(ballot);",
-    ),
-    (
         "scan: no barrier behind what waits",
         "groups.h",
-        "room.waiting[at] = key;\n      __syncthreads();",
-        "room.waiting[at] = key;",
+        "waiting += kept.all;\n      __syncthreads();",
+        "waiting += kept.all;",
     ),
     (
         "scan: no barrier before a merge",
