@@ -20,6 +20,7 @@ pub const FINISHED: &[&str] = &[
     "crates/py",
     "crates/remote",
     "crates/repro",
+    "crates/simt",
     "crates/store",
     "crates/tidy",
     "crates/tier",
