@@ -1,5 +1,5 @@
-// Repeats a launch that was recorded by `EmulatedOptions::record`, for tools that must be part of a program from its
-// start, such as ThreadSanitizer.
+// Repeats a launch that was recorded by `EmulatedOptions::record`, for tools that must be part of a program
+// from its start, such as ThreadSanitizer.
 #include "simt.h"
 
 #include <cstdio>

@@ -1,6 +1,6 @@
-// The scheduler of `simt.h`. It runs one block after another on the calling thread. Errors are: threads of a block at
-// different barriers, lanes in different operations of a warp, masks with lanes that have ended, and threads that wait
-// forever.
+// The scheduler of `simt.h`. It runs one block after another on the calling thread. Errors are: threads of a
+// block at different barriers, lanes in different operations of a warp, masks with lanes that have ended, and
+// threads that wait forever.
 #include "simt.h"
 
 #include <cstdio>
@@ -8,9 +8,9 @@
 #include <sys/mman.h>
 #include <vector>
 
-// With SIMT_RACES the kernels are compiled with ThreadSanitizer, and this file without it. To ThreadSanitizer each fiber
-// is a thread, and only meetings order threads. So it reports all accesses of two threads to the same memory without a
-// barrier between them, in whichever order they ran.
+// With SIMT_RACES the kernels are compiled with ThreadSanitizer, and this file without it. To ThreadSanitizer
+// each fiber is a thread, and only meetings order threads. So it reports all accesses of two threads to the
+// same memory without a barrier between them, in whichever order they ran.
 #ifdef SIMT_RACES
 extern "C" {
 void* __tsan_create_fiber(unsigned flags);
@@ -51,8 +51,8 @@ struct Fiber {
 #endif
 };
 
-// Addresses by which ThreadSanitizer orders the threads of a block or of a warp. Successive meetings have different
-// addresses, so that a thread at the next meeting does not order one that is still at this meeting.
+// Addresses by which ThreadSanitizer orders the threads of a block or of a warp. Successive meetings have
+// different addresses, so that a thread at the next meeting does not order one that is still at this meeting.
 struct Order {
   char places[16] = {};
   u32 meetings = 0;
@@ -322,12 +322,12 @@ u64 meet(Meeting meeting, u32 mask, u64 value, u32 argument, const char* file, i
   return block->fibers[current].result;
 }
 
-// Runs `blocks` blocks of `threads` threads with `shared_bytes` of shared memory each. Returns false, and writes a
-// message to `why`, for an invalid operation.
+// Runs `blocks` blocks of `threads` threads with `shared_bytes` of shared memory each. Returns false, and
+// writes a message to `why`, for an invalid operation.
 bool launch(void (*run)(const void*), const void* arguments, u32 blocks, u32 threads, u32 shared_bytes, u64 seed,
             char* why, u32 why_bytes) {
-  // For ThreadSanitizer each block has its own stacks and shared memory until the end: if blocks reused them, their
-  // accesses would count as races.
+  // For ThreadSanitizer each block has its own stacks and shared memory until the end: if blocks reused them,
+  // their accesses would count as races.
 #ifdef SIMT_RACES
   const size_t sets = blocks;
 #else

@@ -1,6 +1,6 @@
-// The parts of CUDA C++ that the kernels use, for the compiler of the host. Each thread of a block is a fiber, which runs
-// until it waits for others at a barrier or in an operation of its warp. A seed draws the order in which threads
-// continue.
+// The parts of CUDA C++ that the kernels use, for the compiler of the host. Each thread of a block is a
+// fiber, which runs until it waits for others at a barrier or in an operation of its warp. A seed draws the
+// order in which threads continue.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -19,8 +19,8 @@ u32 thread_index();
 u32 block_index();
 u8* shared_memory();
 
-// Waits for the other threads of the block, or for the lanes in `mask` of the warp. `value` is the operand of this
-// thread. Returns the result of the operation.
+// Waits for the other threads of the block, or for the lanes in `mask` of the warp. `value` is the operand of
+// this thread. Returns the result of the operation.
 u64 meet(Meeting meeting, u32 mask, u64 value, u32 argument, const char* file, int line);
 
 // CUDA's types of `threadIdx` and `blockIdx`.

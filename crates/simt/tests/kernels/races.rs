@@ -40,8 +40,8 @@ const RACES: [(&str, &str); 11] = [
 const HARMLESS_RACE: Mutant = Mutant::new(
     "pages: no barrier before lanes mark candidates",
     "pages.cu",
-    "looked at by the lane that marks it.\n    __syncwarp(ALL_LANES);",
-    "looked at by the lane that marks it.",
+    "read by the lane that marks it.\n    __syncwarp(ALL_LANES);",
+    "read by the lane that marks it.",
 );
 
 /// Compiles the program that repeats launches. Returns `None` if the compiler has no ThreadSanitizer.
