@@ -239,7 +239,7 @@ bench-gpu: ## compare a graphics card with the processor and cuVS, 10 minutes pe
 	$(CARGO) build --release --locked -p bathyal-cli
 	$(PYTHON) scripts/bench_gpu.py --base "$(BASE)" --query "$(QUERY)" --groundtruth "$(GROUNDTRUTH)" $(BENCH_ARGS)
 
-check-mutants: ## check that tests detect each of 71 faulty kernels for graphics cards; minutes (`make test` does this only after changes of the kernels)
+check-mutants: ## check that tests detect each of 69 faulty kernels for graphics cards; minutes (`make test` does this only after changes of the kernels)
 	BATHYAL_MUTANTS=1 $(CARGO) test --locked -p bathyal-simt --test kernels -- --nocapture mutants::
 
 check-ptx: $(VENV_PYTHON) ## check that the committed PTX is what NVRTC makes of the kernels; downloads 50 MB once

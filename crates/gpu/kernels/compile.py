@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""Makes the PTX of the kernels with NVRTC (pip install nvidia-cuda-nvrtc-cu12==12.2.140): without toolkit or card.
+"""Compile the kernels to PTX with NVRTC, without a toolkit or a card.
+
+NVRTC is installed by pip install nvidia-cuda-nvrtc-cu12==12.2.140.
 
 usage: compile.py [--check]
 
-Writes NAME.ptx beside each NAME.cu; with --check compares what is there with what it would write, and says what
-differs. PTX of CUDA 12.2 for compute capability 8.0: any driver from 535 on makes code of it for its card.
+Writes NAME.ptx beside each NAME.cu. With --check, compares the present files with the compiled ones, and
+lists those that differ. The PTX is that of CUDA 12.2 for compute capability 8.0. Any driver from 535 on
+compiles it for its card.
 """
 
 import ctypes
@@ -18,18 +21,18 @@ OPTIONS = ["--gpu-architecture=compute_80", "--fmad=false", "--std=c++17", f"--i
 
 
 def library():
-    """NVRTC, from its wheel or from NVRTC in the environment."""
+    """Load NVRTC: the library in the variable NVRTC, or that of the wheel."""
     if "NVRTC" in os.environ:
         return ctypes.CDLL(os.environ["NVRTC"])
     spec = importlib.util.find_spec("nvidia.cuda_nvrtc")
     if spec is None:
-        sys.exit("NVRTC is not there: pip install nvidia-cuda-nvrtc-cu12==12.2.140")
+        sys.exit("NVRTC is not installed: run pip install nvidia-cuda-nvrtc-cu12==12.2.140")
     folder = next(iter(spec.submodule_search_locations))
     return ctypes.CDLL(glob.glob(os.path.join(folder, "lib", "libnvrtc.so.*"))[0])
 
 
 def text(nvrtc, program, what):
-    """What NVRTC has to say of a program: its log, or its PTX."""
+    """Return the log or the PTX of a program."""
     size = ctypes.c_size_t()
     getattr(nvrtc, f"nvrtcGet{what}Size")(program, ctypes.byref(size))
     out = ctypes.create_string_buffer(size.value)
@@ -38,7 +41,7 @@ def text(nvrtc, program, what):
 
 
 def fingerprint(path):
-    """A hash (FNV-1a) of what a source is made of: a test without NVRTC compares it."""
+    """Return a hash (FNV-1a) of a source and all headers, which a test compares without NVRTC."""
     value = 0xCBF29CE484222325
     for part in (path, *sorted(glob.glob(os.path.join(HERE, "*.h")))):
         with open(part, "rb") as file:
@@ -48,7 +51,7 @@ def fingerprint(path):
 
 
 def ptx(nvrtc, path):
-    """The PTX of a source, behind a line with its fingerprint."""
+    """Return a line with the fingerprint of a source, and its PTX."""
     program = ctypes.c_void_p()
     with open(path, "rb") as file:
         name = os.path.basename(path).encode()
@@ -60,7 +63,7 @@ def ptx(nvrtc, path):
 
 
 def main():
-    """Compiles, or checks, all."""
+    """Compile or check all kernels."""
     nvrtc, differ = library(), []
     for path in sorted(glob.glob(os.path.join(HERE, "*.cu"))):
         made, out = ptx(nvrtc, path), path[: -len("cu")] + "ptx"
@@ -73,7 +76,7 @@ def main():
             file.write(made)
         print(f"{out}: {len(made)} bytes")
     if differ:
-        sys.exit(f"not made of their sources: {', '.join(differ)}; run {sys.argv[0]}")
+        sys.exit(f"not compiled from the present sources: {', '.join(differ)}; run {sys.argv[0]}")
 
 
 if __name__ == "__main__":

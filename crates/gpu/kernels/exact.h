@@ -1,9 +1,9 @@
-// Exact distances between whole vectors, a vector a warp, and the list of the nearest: of bytes a processor's to the last bit, of floats
-// but for the order of sums.
+// Exact distances of full vectors. A warp computes one distance at a time. Distances of bytes and bits equal
+// a processor's bit for bit; those of floats may differ in the order of sums.
 #pragma once
 #include "keys.h"
 
-// Components. As `Exact::words` in src/exact.rs numbers them.
+// Types of components, numbered as in `Exact::words` in src/exact.rs.
 #define F32 0
 #define F16 1
 #define U8 2
@@ -15,31 +15,31 @@
 #define INNER_PRODUCT 1
 #define COSINE 2
 
-// As `Exact::words` in src/exact.rs.
+// Parameters of distances. `Exact::words` in src/exact.rs writes them.
 struct Exact {
   u32 dim;
-  u32 row_bytes;  // from row to row, a multiple of four
-  u32 component;  // of rows
-  u32 of_floats;  // whether queries are f32 whatever rows are; else they are as rows
+  u32 row_bytes;  // bytes from one row to the next, a multiple of four
+  u32 component;  // type of the components of rows
+  u32 of_floats;  // 1 if queries are f32; otherwise they have the type of rows
   u32 metric;
-  float scale;    // a distance is shift + scale * what the metric says
+  float scale;    // a distance is shift + scale * metric
   float shift;
   u32 unused;
 };
 
-// The sums that distances are made of: squared differences or products, and of cosines the squares.
+// Sums for a distance: squared differences or products, and the squares of both vectors for cosines.
 template <class T>
 struct Sums {
   T ab, aa, bb;
 };
 
-// Component `j` of a word of bytes.
+// Returns component `j` of a word of bytes.
 DEVICE int byte_of(u32 word, u32 j, u32 component) {
   u32 byte = word >> 8 * j & 0xff;
   return component == I8 ? (int)(byte ^ 0x80u) - 128 : (int)byte;
 }
 
-// Component `i` of a vector as a float.
+// Returns component `i` of a vector as a float.
 DEVICE float float_of(const u32* words, u32 i, u32 component) {
   if (component == F32) return __uint_as_float(words[i]);
   if (component == F16) return half_float(words[i / 2] >> 16 * (i % 2));
@@ -61,7 +61,7 @@ DEVICE Sums<u32> sums_of_bytes(const Exact& exact, const u32* query, const u32* 
   return sums;
 }
 
-// Of bits the squared difference is whether they differ, and the product whether both are ones.
+// The squared difference of two bits is 1 if they differ, and their product is 1 if both are set.
 DEVICE Sums<u32> sums_of_bits(const Exact& exact, const u32* query, const u32* row) {
   Sums<u32> sums = {0, 0, 0};
   const u32 bits = (exact.dim + 7) / 8 * 8;
@@ -88,7 +88,7 @@ DEVICE Sums<float> sums_of_floats(const Exact& exact, const u32* query, const u3
   return sums;
 }
 
-// The sums of all lanes, in each.
+// Adds the sums of all lanes, and gives each lane the result.
 DEVICE void add_lanes(Sums<u32>& sums) {
   for (u32 stride = 16; stride > 0; stride >>= 1) {
     sums.ab += __shfl_xor_sync(ALL_LANES, sums.ab, stride);
@@ -105,7 +105,7 @@ DEVICE void add_lanes(Sums<float>& sums) {
   }
 }
 
-// What the metric says; a cosine of nothing is 1.
+// Returns the value of the metric. The cosine distance of a zero vector is 1.
 DEVICE float between(u32 metric, Sums<float> sums) {
   if (metric == SQUARED_L2) return sums.ab;
   if (metric == INNER_PRODUCT) return -sums.ab;
@@ -115,7 +115,7 @@ DEVICE float between(u32 metric, Sums<float> sums) {
   return __fsub_rn(1.0f, cosine);
 }
 
-// The distance of a query and a row, in each lane of the warp.
+// Returns the distance of a query and a row to each lane of the warp.
 DEVICE float distance_of(const Exact& exact, const u32* query, const u8* rows, u64 at) {
   const u32* row = (const u32*)(rows + at * exact.row_bytes);
   Sums<float> sums;
@@ -123,7 +123,7 @@ DEVICE float distance_of(const Exact& exact, const u32* query, const u8* rows, u
   if (bits || (bytes && !exact.of_floats)) {
     Sums<u32> whole = bits ? sums_of_bits(exact, query, row) : sums_of_bytes(exact, query, row);
     add_lanes(whole);
-    // Sums of bytes without a sign may take all 32 bits; products of bytes with one may be negative.
+    // Sums of unsigned bytes may take all 32 bits. Sums of products of signed bytes may be negative.
     const bool negative = exact.component == I8 && exact.metric != SQUARED_L2;
     sums.ab = negative ? __int2float_rn((int)whole.ab) : __uint2float_rn(whole.ab);
     sums.aa = __uint2float_rn(whole.aa);
@@ -135,7 +135,7 @@ DEVICE float distance_of(const Exact& exact, const u32* query, const u8* rows, u
   return __fadd_rn(exact.shift, __fmul_rn(exact.scale, between(exact.metric, sums)));
 }
 
-// A key of an answer: what is as near as another comes in the order of ids.
+// Returns the key of a result. Equal distances are in the order of ids.
 DEVICE u64 answer_key(float distance, u32 id) {
   return distance != distance ? NO_KEY : (u64)ordered(distance) << 32 | id;
 }

@@ -1,47 +1,49 @@
-// What graph searches on a card are made of (GustANN, section 4.2.3): the links of records are scored by their codes, a thread each,
-// sorted, merged into the query's list of candidates and only then freed of duplicates, so that no table of visited vectors is needed.
+// Parts of graph searches on a card (GustANN, section 4.2.3). Each thread scores the code of a link. The
+// links are sorted and merged into the candidate list of the query, and then duplicates are removed. So there
+// is no table of visited vectors.
 //
 // A candidate is a key of 64 bits, in the order of distances, then of ids:
 //
 //     (distance as an ordered integer) << 32 | id << 1 | fresh
 //
-// Whatever was expanded is not fresh, and so comes before its duplicate: the first of equal ones is kept, and with it what was done.
-// Estimates are those of a processor, bit for bit: integer sums, then the same operations on floats in the same order.
+// An expanded candidate is not fresh, so its key precedes that of a fresh duplicate, and the first of equal
+// candidates is kept. Estimated distances equal a processor's bit for bit: they are integer sums, followed by
+// the same operations on floats in the same order.
 #pragma once
 #include "keys.h"
 
-// No vector.
+// Marks the absence of a vector.
 #define NO_ID 0xffffffffu
 
-// What is the same in every hop and walk. As `Navigation` in src/graph.rs.
+// Data that all hops and walks share. `NavigationAddresses::append_fields` in src/graph.rs writes it.
 struct Navigation {
-  const u8* codes;    // of all vectors, `code_bytes` each, 8 bytes to spare behind the last
-  const u16* planes;  // of each byte of a code behind its factors: plane << 13 | group of 8 dimensions
-  const u32* pivots;  // where queries begin (section 4.4): `pivot_count` ids
+  const u8* codes;    // codes of all vectors, `code_bytes` each, and 8 spare bytes
+  const u16* planes;  // for each byte of a code after its factors: plane << 13 | group of 8 dimensions
+  const u32* pivots;  // ids at which queries begin (section 4.4), and the entry point after them
   u32 code_bytes;
   u32 factor_bytes;
   u32 plane_bytes;
-  u32 query_bytes;    // of a query: QueryHead, low bytes of all dimensions, high bytes if `fine`
+  u32 query_bytes;    // of QueryHead, the low bytes of all dimensions, and the high bytes if `fine`
   u32 groups;
   u32 fine;
   u32 pivot_count;
-  u32 list_room;      // the longest list of this launch
+  u32 list_room;      // length of the longest list of this launch
 };
 
-// What turns the sums over a code into a distance.
+// Numbers that convert the sums over a code to a distance.
 struct QueryHead {
   float offset, bias, norm_factor, gain_factor;
 };
 
-// The memory that the threads of a block share.
+// Shared memory of a block. The comments are the lengths.
 struct Room {
   u64* list;    // list_room
   u64* merged;  // list_room + THREADS
   u64* links;   // THREADS
   u32* query;   // query_bytes
   u16* planes;  // plane_bytes
-  u32* counts;  // a warp each
-  u32* held;    // keys in `list`
+  u32* counts;  // one for each warp
+  u32* held;    // 1, unused
 };
 
 DEVICE Room carve(u8* pool, const Navigation& args) {
@@ -61,7 +63,7 @@ DEVICE u64 key_of(float distance, u32 id) {
   return (u64)ordered(distance) << 32 | (u64)id << 1 | 1;
 }
 
-// Factors of a code, finite for any bytes.
+// Factors of a code. The results are finite for any bytes.
 DEVICE float from_half(u32 bits) {
   return __fmul_rn(__uint_as_float((bits & 0x7fffu) << 13), __uint_as_float((127u + 112u) << 23));
 }
@@ -70,12 +72,12 @@ DEVICE float from_float(u32 bits) {
   return (bits & 0x7f800000u) == 0x7f800000u ? 0.0f : __uint_as_float(bits);
 }
 
-// Four bits as four bytes of 0 or 1.
+// Converts four bits to four bytes of 0 or 1.
 DEVICE u32 spread(u32 bits) {
   return (bits * 0x00204081u) & 0x01010101u;
 }
 
-// The estimated distance of the vector `id`.
+// Returns the estimated distance of the vector `id`.
 DEVICE float score(const Navigation& args, const Room& room, u32 id) {
   const u64 start = (u64)id * args.code_bytes;
   const u32* words = (const u32*)(args.codes + (start & ~3ull));
@@ -116,11 +118,11 @@ DEVICE float score(const Navigation& args, const Room& room, u32 id) {
   return __fadd_rn(base, __fmul_rn(head->gain_factor, __fmul_rn(gain, dot)));
 }
 
-// Merges the sorted links into the sorted list. A link equal to a candidate but for what was done with that goes behind it.
+// Merges the sorted links into the sorted list. A link comes after an equal candidate, fresh or not.
 DEVICE void merge(const Room& room, u32 held) {
   const u32 thread = threadIdx.x;
   u64 link = room.links[thread];
-  // Equal links (two records may have the same) keep their order by their own places.
+  // Equal links, of two records, keep their order, because each has its own place in `links`.
   u32 before = rank(room.list, held, link == NO_KEY ? NO_KEY : link + 1);
   room.merged[thread + before] = link;
   for (u32 i = thread; i < held; i += THREADS) {
@@ -129,30 +131,25 @@ DEVICE void merge(const Room& room, u32 held) {
   }
 }
 
-// The first of each run of equal candidates becomes the list, as many as it holds (equation 2): ballots say how many of a warp
-// come before a thread, counts how many of the warps before.
+// Writes the first of each run of equal candidates to the list, up to `most` (equation 2). Returns their
+// number.
 DEVICE u32 unique(const Room& room, u32 merged, u32 most) {
-  const u32 thread = threadIdx.x, lane = thread & 31, warp = thread >> 5;
   u32 kept = 0;
   for (u32 first = 0; first < merged && kept < most; first += THREADS) {
-    u32 i = first + thread;
+    u32 i = first + threadIdx.x;
     u64 key = i < merged ? room.merged[i] : NO_KEY;
     bool keep = key != NO_KEY && (i == 0 || room.merged[i - 1] >> 1 != key >> 1);
-    u32 ballot = __ballot_sync(ALL_LANES, keep);
-    if (lane == 0) room.counts[warp] = __popc(ballot);
-    __syncthreads();
-    u32 before = kept + __popc(ballot & ((1u << lane) - 1));
-    for (u32 w = 0; w < THREADS / 32; w++) {
-      before += w < warp ? room.counts[w] : 0;
-      kept += room.counts[w];
-    }
-    if (keep && before < most) room.list[before] = key;
+    const Votes kept_here = count_votes(keep, room.counts);
+    const u32 at = kept + kept_here.before;
+    if (keep && at < most) room.list[at] = key;
+    kept += kept_here.all;
     __syncthreads();
   }
   return kept < most ? kept : most;
 }
 
-// Ids, by their number: one in `step` of `all`; or, where `of` names vectors, the links of these, of which each has `step`.
+// A sequence of ids: one in `step` of `all`; or, if `of` has vectors, the links of these vectors, `step`
+// each.
 struct Ids {
   const u32* all;
   u32 step;
@@ -163,7 +160,8 @@ DEVICE u32 id_at(const Ids& ids, u32 i) {
   return ids.of ? ids.all[(u64)ids.of[i / ids.step] * ids.step + i % ids.step] : ids.all[(u64)i * ids.step];
 }
 
-// Makes candidates of a key a thread, and keeps `most`; returns how many are in the list then.
+// Adds one key of each thread to the candidates, and keeps up to `most` of them. Returns the new length of
+// the list.
 DEVICE u32 add(const Room& room, u64 key, u32 held, u32 most) {
   const u32 thread = threadIdx.x;
   key = sorted(key, room.links);
@@ -174,7 +172,7 @@ DEVICE u32 add(const Room& room, u64 key, u32 held, u32 most) {
   return unique(room, held + THREADS, most);
 }
 
-// The same of `count` ids.
+// Adds `count` ids to the candidates.
 DEVICE u32 take(const Navigation& args, const Room& room, const Ids& ids, u32 count, u32 held, u32 most) {
   const u32 thread = threadIdx.x;
   for (u32 first = 0; first < count; first += THREADS) {
@@ -188,7 +186,8 @@ DEVICE u32 take(const Navigation& args, const Room& room, const Ids& ids, u32 co
   return held;
 }
 
-// The nearest fresh candidates, which are expanded from here on; by one warp.
+// Writes the nearest fresh candidates, up to `width`, to `next`, and marks them as expanded. One warp runs
+// this.
 DEVICE void choose(const Room& room, u32 held, u32 width, u32* next) {
   const u32 lane = threadIdx.x;
   u32 found = 0;
@@ -196,7 +195,7 @@ DEVICE void choose(const Room& room, u32 held, u32 width, u32* next) {
     u32 i = first + lane;
     bool fresh = i < held && (room.list[i] & 1);
     u32 ballot = __ballot_sync(ALL_LANES, fresh);
-    u32 at = found + __popc(ballot & ((1u << lane) - 1));
+    u32 at = found + lanes_before(ballot);
     if (fresh && at < width) {
       next[at] = (u32)room.list[i] >> 1;
       room.list[i] &= ~1ull;
@@ -205,7 +204,7 @@ DEVICE void choose(const Room& room, u32 held, u32 width, u32* next) {
   }
 }
 
-// Pivots of which one in `step` counts.
+// Returns the number of pivots if one in `step` is used.
 DEVICE u32 pivots_of(const Navigation& args, u32 step) {
   return (args.pivot_count + step - 1) / step;
 }

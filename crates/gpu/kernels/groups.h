@@ -1,61 +1,63 @@
-// What scans of groups of codes are made of: a thread scores a code by the query's tables, and what may be among the best waits in a buffer
-// until there is enough of it to be sorted and merged into the list of the best, which is the same whatever the order in which codes
-// were looked at.
+// Parts of scans of groups of codes. Each thread scores a code by the query's tables. Keys that may be among
+// the best wait in a buffer, until there are enough of them to sort and merge them into the list of the best.
+// The list does not depend on the order of the codes.
 //
-// A key is (distance as an ordered integer) << 32 | place. Estimates are those of a processor, bit for bit: integer sums, then the
-// same operations on floats in the same order.
+// A key is (distance as an ordered integer) << 32 | place. Estimated distances equal a processor's bit for
+// bit: they are integer sums, followed by the same operations on floats in the same order.
 #pragma once
 #include "exact.h"
 
-// Codes of a block of codes.
+// Number of codes in a block of codes.
 #define LANES 32
-// Keys that wait: those of two rounds.
+// Length of the buffer of waiting keys: the keys of two rounds.
 #define WAITING (2 * THREADS)
 
-// One query's part of a launch. As `Work` in src/scans/args.rs.
+// Request of a query. `ScanKernel::add` in src/scans.rs writes it.
 struct ScanWork {
-  u32 query;   // where its tables lie in `staged`, in bytes
-  u32 first;   // of its groups among all
-  u32 count;   // groups
-  u32 list;    // best codes that are wanted, at least one
+  u32 query;   // offset of its tables in `staged`, in bytes
+  u32 first;   // index of its first group in `groups`
+  u32 count;   // number of its groups
+  u32 list;    // number of best codes to find, at least one
 };
 
-// A group to scan. As `Group` in src/scans/args.rs.
+// A group to scan. `ScanKernel::add` in src/scans.rs writes it.
 struct ScanGroup {
-  u32 number;      // of the group
-  u32 held;        // codes that it holds
-  float distance;  // of the query to its centroid
+  u32 number;      // number of the group
+  u32 held;        // number of its codes
+  float distance;  // distance of the query to its centroid
 };
 
-// As `Args` in src/scans/args.rs.
+// Argument of the kernel. `ScanKernel::parameters` in src/scans.rs writes it.
 struct ScanArgs {
-  const u8* codes;          // of all groups, `group_bytes` each
-  const u8* staged;         // of each query, `query_bytes`: ScanHead, 2 x 64 bytes of tables a word, 2 x 4 weights a word
-  const ScanWork* work;     // one a block
+  const u8* codes;          // codes of all groups, `group_bytes` each
+  // Queries, `query_bytes` each: ScanHead, then for each word 2 x 64 bytes of tables, then for each word 2 x
+  // 4 weights.
+  const u8* staged;
+  const ScanWork* work;     // one for each block
   const ScanGroup* groups;
-  u64* found;               // of each block, `list_room` keys, NO_KEY behind the last
+  u64* found;               // output: `list_room` keys for each block, NO_KEY after the last
   u32 group_bytes;
   u32 block_bytes;
   u32 plane_bytes;
   u32 factor_bytes;
   u32 group_vectors;
   u32 query_bytes;
-  u32 list_room;  // the longest list of this launch
+  u32 list_room;  // length of the longest list of this launch
   u32 unused;
 };
 
-// What turns a sum into a distance.
+// Numbers that convert a sum to a distance.
 struct ScanHead {
   float mean_term, norm_unit, offset, scale;
 };
 
-// The memory that the threads of a block share.
+// Shared memory of a block. The comments are the lengths.
 struct ScanRoom {
   u64* list;     // list_room
   u64* merged;   // list_room + THREADS
   u64* sorting;  // THREADS
   u64* waiting;  // WAITING
-  u32* counts;   // a warp each
+  u32* counts;   // one for each warp
   u8* query;     // query_bytes
 };
 
@@ -70,10 +72,11 @@ DEVICE ScanRoom carve_scan(u8* pool, const ScanArgs& args) {
   return room;
 }
 
-// The key of code `number` of a group; NO_KEY if no number says how far it is.
+// Returns the key of code `number` of a group; NO_KEY if its distance is infinite or not a number.
 DEVICE u64 scan_key(const ScanArgs& args, const ScanRoom& room, const ScanGroup& group, u32 number) {
   const u32 lane = number % LANES;
-  const u8* block = args.codes + (u64)group.number * args.group_bytes + (u64)(number / LANES) * args.block_bytes;
+  const u8* block =
+      args.codes + (u64)group.number * args.group_bytes + (u64)(number / LANES) * args.block_bytes;
   const u8* planes = block + LANES * args.factor_bytes;
   const u32 words = (args.plane_bytes + 3) / 4;
   const u8* tables = room.query + sizeof(ScanHead);
@@ -110,11 +113,12 @@ DEVICE u64 scan_key(const ScanArgs& args, const ScanRoom& room, const ScanGroup&
   return (u64)ordered(distance) << 32 | (group.number * args.group_vectors + number);
 }
 
-// Merges up to THREADS of the `waiting` keys into the list, of which `held` are there; returns how many are then.
+// Merges up to THREADS of the `waiting` keys into the list of `held` keys. Returns the new length of the
+// list.
 DEVICE u32 take_waiting(const ScanRoom& room, u32 held, u32 waiting, u32 most) {
   const u32 thread = threadIdx.x;
   const u64 key = thread < waiting ? room.waiting[thread] : NO_KEY;
-  // What is not merged moves to the front.
+  // The other keys move to the front.
   const u64 left = THREADS + thread < waiting ? room.waiting[THREADS + thread] : NO_KEY;
   held = keep_best(key, room.list, room.merged, room.sorting, held, most);
   room.waiting[thread] = left;
@@ -122,9 +126,9 @@ DEVICE u32 take_waiting(const ScanRoom& room, u32 held, u32 waiting, u32 most) {
   return held;
 }
 
-// Scans the groups of a query: the keys of its best codes are in `room.list` then, as many as are returned.
+// Scans the groups of a query, and writes the keys of its best codes to `room.list`. Returns their number.
 DEVICE u32 scan_groups(const ScanArgs& args, const ScanRoom& room, const ScanWork& work) {
-  const u32 thread = threadIdx.x, lane = thread & 31, warp = thread >> 5;
+  const u32 thread = threadIdx.x;
   for (u32 i = thread; i < args.query_bytes / 4; i += THREADS) {
     ((u32*)room.query)[i] = ((const u32*)(args.staged + work.query))[i];
   }
@@ -137,15 +141,9 @@ DEVICE u32 scan_groups(const ScanArgs& args, const ScanRoom& room, const ScanWor
       u64 key = number < group.held ? scan_key(args, room, group, number) : NO_KEY;
       u64 worst = held < work.list ? NO_KEY : room.list[work.list - 1];
       bool keep = key < worst;
-      u32 ballot = __ballot_sync(ALL_LANES, keep);
-      if (lane == 0) room.counts[warp] = __popc(ballot);
-      __syncthreads();
-      u32 at = waiting + __popc(ballot & ((1u << lane) - 1));
-      for (u32 w = 0; w < THREADS / 32; w++) {
-        at += w < warp ? room.counts[w] : 0;
-        waiting += room.counts[w];
-      }
-      if (keep) room.waiting[at] = key;
+      const Votes kept = count_votes(keep, room.counts);
+      if (keep) room.waiting[waiting + kept.before] = key;
+      waiting += kept.all;
       __syncthreads();
       if (waiting >= THREADS) {
         held = take_waiting(room, held, waiting, work.list);

@@ -1,17 +1,17 @@
-// A hop of graph searches, a block a query (GustANN, section 4.2.3): the links of the records that have arrived become candidates; what
-// is expanded next is the answer.
+// A hop of graph searches (GustANN, section 4.2.3). A block serves a query: the links of the records that
+// have arrived become candidates, and the output is the candidates to expand next.
 #include "slots.h"
 
-// One query's part of a launch. As `Work` in src/hops/args.rs.
+// Request of a query. `HopKernel::add` in src/hops.rs writes it.
 struct Work {
-  u32 slot;      // where the card keeps the query
-  u32 first;     // of its ids among all
-  u32 count;     // ids to score
-  u32 query;     // where the query lies in `staged`, in bytes, if it begins with this hop; NO_ID else
-  u32 list;      // candidates that it keeps at most
-  u32 width;     // candidates that it expands next at most
-  u32 starts;    // nearest pivots that a query begins with at most
-  u32 step;      // one pivot in so many is looked at
+  u32 slot;      // number of its slot
+  u32 first;     // index of its first id in `ids`
+  u32 count;     // number of ids to score
+  u32 query;     // offset of the query in `staged`, in bytes, if it begins with this hop; otherwise NO_ID
+  u32 list;      // maximum number of candidates
+  u32 width;     // maximum number of candidates to expand next
+  u32 starts;    // maximum number of pivots at which a query begins
+  u32 step;      // one pivot in this many is scored
 };
 
 KERNEL(THREADS) hop(HopArgs args) {
@@ -26,7 +26,8 @@ KERNEL(THREADS) hop(HopArgs args) {
   u32 held = arrive(args, room, work.slot, work.query, list);
   for (u32 i = thread; i < args.width_room; i += THREADS) next[i] = NO_ID;
   __syncthreads();
-  // First the pivots, of which the nearest stay, then what was handed over; compiled once.
+  // If the query begins, first the pivots become candidates, of which the nearest are kept. Then the
+  // submitted ids.
   ROLLED
   for (u32 part = begins ? 0 : 1; part < 2; part++) {
     const Ids ids = {part ? args.ids + work.first : graph.pivots, part ? 1 : work.step, 0};

@@ -1,33 +1,34 @@
-// What the members of groups lose by going to the groups near theirs: the squared distance to the other mean less that to their own,
-// everything about the own mean. A block has up to 64 members of a group and 32 other groups, a thread 4 x 4 of these pairs.
+// Losses of members that move to a group near theirs: the squared distance to the other mean minus that to
+// their own. All coordinates are relative to the own mean. A block has up to 64 members of a group and 32
+// other groups, and a thread 4 x 4 of these pairs.
 //
-// The losses are those of a processor, bit for bit: each sum runs over the coordinates in order, and every product and every sum is
-// rounded for itself.
+// The losses equal a processor's bit for bit: each sum runs over the coordinates in order, and each product
+// and each sum is rounded separately.
 #include "device.h"
 
 #define LOSS_THREADS 128
-// Members of a group that a block has; other groups at most.
+// Maximum number of members of a group, and of other groups, of a block.
 #define MEMBERS 64
 #define OTHERS 32
-// Coordinates between two barriers.
+// Number of coordinates between two barriers.
 #define COORDINATES 32
-// Numbers from one coordinate of all members, or of all groups, to the next.
+// Distance from one coordinate of all members, or of all other groups, to the next.
 #define MEMBER_PITCH (MEMBERS + 1)
 #define OTHER_PITCH (OTHERS + 1)
 
-// As `Args` in src/losses/args.rs.
+// Argument of the kernel. `Losses::begin` in src/losses.rs writes it.
 struct LossArgs {
   const float* points;  // `dim` coordinates each
-  const u32* members;   // points, group by group, `unit` of each; the last group may have fewer
-  const float* means;   // of all groups
-  const u32* near;      // of each group of the launch, OTHERS others, of which `others` count
-  float* losses;        // of each member, `others`
+  const u32* members;   // numbers of points, `unit` for each group; the last group may have fewer
+  const float* means;   // means of all groups
+  const u32* near;      // OTHERS groups for each group of the launch, of which the first `others` are used
+  float* losses;        // output: `others` for each member
   u32 dim;
   u32 others;
   u32 unit;
-  u32 count;  // members
-  u32 first;  // group
-  u32 tiles;  // blocks a group
+  u32 count;  // number of members
+  u32 first;  // number of the first group
+  u32 tiles;  // number of blocks for each group
 };
 
 KERNEL(LOSS_THREADS) loss(LossArgs args) {
@@ -39,7 +40,7 @@ KERNEL(LOSS_THREADS) loss(LossArgs args) {
   const u32 group = blockIdx.x / args.tiles, tile = blockIdx.x % args.tiles * MEMBERS;
   const u64 start = (u64)group * args.unit;
   const u64 left = args.count - start, held = left < args.unit ? left : args.unit;
-  // No thread of such a block has anything to do.
+  // The block has no members.
   if (tile >= held) return;
   const u32 count = held - tile < MEMBERS ? (u32)(held - tile) : MEMBERS;
   const u32* ids = args.members + start + tile;
@@ -62,7 +63,7 @@ KERNEL(LOSS_THREADS) loss(LossArgs args) {
           there ? __fadd_rn(args.means[(u64)near[other] * args.dim + at], -own[at]) : 0.0f;
     }
     __syncthreads();
-    // Zeros behind the last coordinate change no sum.
+    // Zeros after the last coordinate change no sum.
     for (u32 i = 0; i < COORDINATES; i++) {
       float a[4], b[4];
       for (u32 j = 0; j < 4; j++) {

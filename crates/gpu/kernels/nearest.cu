@@ -1,20 +1,22 @@
-// Many queries with many vectors, a tile of 128 x 128 pairs a block: products in registers, by way of shared memory; those pairs come back
-// whose value is not above the limit of the query. As the screen of `crates/vectors` does on a processor: what comes back is measured
-// there, so that sums may be taken in any order, and fused, as long as their error stays within the bound that the limits allow for.
+// Products of many queries with many vectors. A block computes a tile of 128 x 128 pairs, whose rows pass
+// through shared memory, and returns the pairs whose value is not above the limit of the query. A processor
+// computes the distances of these pairs again. So sums may be in any order, and fused, within the error that
+// the limits allow for. `crates/vectors` does the same on a processor.
 //
-// A row is whole words of 4 bytes, zeros behind its last value. A cell is what a product is made of: a float, four bytes, or 32
-// bits.
+// A row consists of words of 4 bytes, with zeros after its last value. A cell is a factor of a product: a
+// float, four bytes, or 32 bits.
 #include "device.h"
 
-// Queries, and vectors, of a tile; a thread has 8 x 8 of its pairs.
+// Number of queries, and of vectors, of a tile. A thread has 8 x 8 of its pairs.
 #define TILE 128
 #define TILE_THREADS 256
-// Cells of a row that are multiplied between two barriers.
+// Number of cells of a row between two barriers.
 #define CELLS 16
-// Words from one cell of all rows to the next: rows that are written side by side fall on different banks.
+// Number of words from one cell of all rows to the next, so that neighbouring rows are in different banks of
+// shared memory.
 #define PITCH (TILE + 4)
 
-// Kinds of cells. As `Cells` in src/nearest/mod.rs.
+// Kinds of cells, numbered as in `Cells::kind` in src/nearest/sizes.rs.
 #define FLOATS 0
 #define HALVES 1
 #define UNSIGNED 2
@@ -22,22 +24,22 @@
 #define UPPER_HALVES 4
 #define BITS 5
 
-// Whether a word holds two cells.
+// True if a word holds two cells.
 #define IN_PAIRS(kind) ((kind) == HALVES || (kind) == UPPER_HALVES)
 
-// As `Args` in src/nearest/args.rs.
+// Argument of the kernel. `Nearest::launch` in src/nearest/mod.rs writes it.
 struct NearestArgs {
   const u32* queries;
-  const u32* vectors;   // of a block
-  const float* biases;  // of each vector
-  const float* scales;
-  const float* limits;  // of each query
-  u64* found;           // how many pairs there are, then as many of them as there is room for: query << 32 | vector
-  u64 room;             // pairs
-  u32 words;            // of a row
+  const u32* vectors;   // rows of a block of vectors
+  const float* biases;  // one for each vector
+  const float* scales;  // one for each vector
+  const float* limits;  // one for each query
+  u64* found;           // output: the number of pairs, then up to `room` of them as query << 32 | vector
+  u64 room;             // maximum number of pairs
+  u32 words;            // number of words of a row
   u32 kind;
   u32 query_count;
-  u32 first, count;     // of the block's vectors
+  u32 first, count;     // range of the vectors
   u32 unused;
 };
 
@@ -47,7 +49,7 @@ struct alignas(16) Four {
 
 DEVICE Four four(const u32* cells) { return *(const Four*)cells; }
 
-// `sum` and the product of two cells.
+// Adds the product of two cells to `sum`.
 template <u32 KIND>
 DEVICE u32 multiplied(u32 a, u32 b, u32 sum) {
   if (KIND == UNSIGNED) return dot4_unsigned(a, b, sum);
@@ -63,7 +65,8 @@ DEVICE float product(u32 sum) {
   return __uint_as_float(sum);
 }
 
-// Puts the cells of one step of a tile's rows side by side; there are none beyond the last row or word.
+// Writes the cells of one step of a tile to shared memory, each cell of all rows together. Cells after the
+// last row or word are zero.
 template <u32 KIND>
 DEVICE void take_cells(const u32* rows, u64 first, u32 count, u32 words, u32 step, u32* cells) {
   const u32 taken = IN_PAIRS(KIND) ? CELLS / 2 : CELLS;
@@ -82,7 +85,7 @@ DEVICE void take_cells(const u32* rows, u64 first, u32 count, u32 words, u32 ste
   }
 }
 
-// Which of 8 of a tile's rows number `i` of a thread is: two times four that lie side by side.
+// Returns the row in the tile of row `i` of a thread, which has two sequences of four neighbouring rows.
 DEVICE u32 row_of(u32 thread, u32 i) { return TILE / 2 * (i / 4) + 4 * thread + i % 4; }
 
 template <u32 KIND>
@@ -100,8 +103,10 @@ DEVICE void screen_tile(const NearestArgs& args, u32* queries) {
     take_cells<KIND>(args.vectors, (u64)args.first + first_vector, count, args.words, step, vectors);
     __syncthreads();
     for (u32 cell = 0; cell < CELLS; cell++) {
-      const Four a[2] = {four(queries + cell * PITCH + 4 * y), four(queries + cell * PITCH + TILE / 2 + 4 * y)};
-      const Four b[2] = {four(vectors + cell * PITCH + 4 * x), four(vectors + cell * PITCH + TILE / 2 + 4 * x)};
+      const Four a[2] = {four(queries + cell * PITCH + 4 * y),
+                         four(queries + cell * PITCH + TILE / 2 + 4 * y)};
+      const Four b[2] = {four(vectors + cell * PITCH + 4 * x),
+                         four(vectors + cell * PITCH + TILE / 2 + 4 * x)};
       for (u32 i = 0; i < 8; i++) {
         for (u32 j = 0; j < 8; j++) {
           sums[i][j] = multiplied<KIND>(a[i / 4].cells[i % 4], b[j / 4].cells[j % 4], sums[i][j]);
@@ -119,7 +124,7 @@ DEVICE void screen_tile(const NearestArgs& args, u32* queries) {
       const u32 query = row_of(y, i);
       if (query >= query_count) continue;
       const float value = __fadd_rn(bias, -__fmul_rn(scale, product<KIND>(sums[i][j])));
-      // What is not a number is never above, so that such pairs come back.
+      // A value that is not a number is not above the limit, so such pairs are returned.
       if (!(value > args.limits[first_query + query])) near |= 1ull << (8 * i + j);
     }
   }

@@ -1,33 +1,38 @@
-// A hop through pages that hold many vectors and link as a whole: of each link's page all vectors become candidates if the linked one is
-// near enough, and what is expanded next are pages. No table says which pages were looked at: once more changes nothing, since
-// duplicates are dropped, and what was pushed out of a full list stays out.
+// A hop through pages that hold many vectors and share their links. If a linked vector is near enough, all
+// vectors of its page become candidates. The output is the pages to read next. There is no table of scored
+// pages: if a page is scored again, duplicates are removed, and candidates that were pushed out of a full
+// list stay out.
 #include "slots.h"
 
-// One query's part of a launch. As `Work` in src/pages/args.rs.
+// Request of a query. `PageKernel::add` in src/pages/mod.rs writes it.
 struct PageWork {
-  u32 slot;       // where the card keeps the query
-  u32 first;      // of its ids among all: where the links of each page end, then these; the entry point's place, if it begins
-  u32 pages;      // whose links these are
-  u32 continues;  // whether the first of them had links in the launch before
-  u32 query;      // where the query lies in `staged`, in bytes, if it begins with this hop; NO_ID else
-  u32 list;       // candidates that it keeps at most
-  u32 width;      // pages that it opens next at most
-  u32 starts;     // nearest pivots that it begins with at most, fewer than THREADS
+  u32 slot;       // number of its slot
+  // Index in `ids` of the ends of its pages' links, followed by the links; or of the entry point's place, if
+  // the query begins.
+  u32 first;
+  u32 pages;      // number of pages with links
+  u32 continues;  // 1 if the first page had links in the previous request
+  u32 query;      // offset of the query in `staged`, in bytes, if it begins with this hop; otherwise NO_ID
+  u32 list;       // maximum number of candidates
+  u32 width;      // maximum number of pages to read next
+  u32 starts;     // maximum number of pivots at which it begins, less than THREADS
   float slack;    // how much farther than the worst candidate a linked vector may be
   u32 unused;
 };
 
-// As `Args` in src/pages/args.rs.
+// Argument of the kernel. `PageKernel::parameters` in src/pages/mod.rs writes it.
 struct PageArgs {
-  HopArgs hop;           // of whose `work` nothing is there; `next` has `answer_words` a block
-  const PageWork* work;  // one a block
-  u32 records;           // vectors of a page
+  HopArgs hop;           // its `work` is not used, and `next` has `answer_words` words for each block
+  const PageWork* work;  // one for each block
+  u32 records;           // number of vectors of a page
   u32 vectors;
-  u32 answer_words;  // how many codes were scored, `width_room` pages, the pivots where it begins; NO_ID behind the last of both
+  // Words of an output: the number of scored codes, `width_room` pages, and the pivots of a query that
+  // begins. NO_ID follows the last page and the last pivot.
+  u32 answer_words;
   u32 unused;
 };
 
-// Makes candidates of all vectors of the `count` pages that are `near`.
+// Adds all vectors of the `count` pages in `near` to the candidates.
 DEVICE u32 look(const PageArgs& args, const Room& room, const u32* near, u32 count, u32 held, u32 most) {
   const u32 all = count * args.records;
   ROLLED
@@ -43,14 +48,16 @@ DEVICE u32 look(const PageArgs& args, const Room& room, const u32* near, u32 cou
   return held;
 }
 
-// The distance of the worst candidate of a full list; what is farther is none.
+// Returns the distance of the worst candidate of a full list, or infinity. A vector that is farther away does
+// not become a candidate.
 DEVICE float threshold(const Room& room, u32 held, u32 most) {
   if (held < most) return __uint_as_float(0x7f800000u);
   u32 bits = (u32)(room.list[most - 1] >> 32);
   return __uint_as_float(bits & 0x80000000u ? bits ^ 0x80000000u : ~bits);
 }
 
-// The pages of the nearest fresh candidates, all of whose candidates are expanded from here on; by one warp.
+// Writes the pages of the nearest fresh candidates, up to `width`, to `next`, and marks all candidates of
+// these pages as expanded. One warp runs this.
 DEVICE void choose_pages(const Room& room, u32 held, u32 records, u32 width, u32* next) {
   const u32 lane = threadIdx.x;
   u32 found = 0;
@@ -64,7 +71,7 @@ DEVICE void choose_pages(const Room& room, u32 held, u32 records, u32 width, u32
     u32 page = ((u32)room.list[first + __ffs(ballot) - 1] >> 1) / records;
     if (lane == 0) next[found] = page;
     found++;
-    // All have asked. Whether a candidate is fresh is looked at by the lane that marks it.
+    // All lanes have read the page. Later, each candidate is read by the lane that marks it.
     __syncwarp(ALL_LANES);
     for (u32 i = first + lane; i < held; i += 32) {
       if (((u32)room.list[i] >> 1) / records == page) room.list[i] &= ~1ull;
@@ -74,7 +81,7 @@ DEVICE void choose_pages(const Room& room, u32 held, u32 records, u32 width, u32
 
 KERNEL(THREADS) pages(PageArgs args) {
   SHARED(pool);
-  const u32 thread = threadIdx.x, lane = thread & 31, warp = thread >> 5;
+  const u32 thread = threadIdx.x;
   const PageWork work = args.work[blockIdx.x];
   const Room room = carve(pool, args.hop.graph);
   u32* near = (u32*)(room.planes + args.hop.graph.plane_bytes + (args.hop.graph.plane_bytes & 1));  // THREADS
@@ -89,8 +96,9 @@ KERNEL(THREADS) pages(PageArgs args) {
   __syncthreads();
   u32 scored = 0;
   if (work.query != NO_ID) {
-    // The pages of the nearest pivots and of the entry point, however far they are.
-    held = take(args.hop.graph, room, {args.hop.graph.pivots, 1, 0}, args.hop.graph.pivot_count, 0, work.starts);
+    // All vectors of the pages of the nearest pivots and of the entry point become candidates.
+    held = take(args.hop.graph, room, {args.hop.graph.pivots, 1, 0}, args.hop.graph.pivot_count, 0,
+                work.starts);
     if (thread < held) {
       starts[thread] = (u32)room.list[thread] >> 1;
       near[thread] = starts[thread] / args.records;
@@ -101,7 +109,7 @@ KERNEL(THREADS) pages(PageArgs args) {
     held = look(args, room, near, held + 1, 0, work.list);
   }
   for (u32 page = 0, first = 0; page < work.pages; page++) {
-    // Near enough is what all links before this page's have left in the list.
+    // The limit of a page depends on the list after all links of the previous pages.
     if (page > 0 || !work.continues) limit = __fadd_rn(threshold(room, held, work.list), work.slack);
     const u32 end = ends[page];
     scored += end - first;
@@ -112,18 +120,11 @@ KERNEL(THREADS) pages(PageArgs args) {
         place = links[first + thread];
         is_near = score(args.hop.graph, room, place) <= limit;
       }
-      u32 ballot = __ballot_sync(ALL_LANES, is_near);
-      if (lane == 0) room.counts[warp] = __popc(ballot);
+      const Votes votes = count_votes(is_near, room.counts);
+      if (is_near) near[votes.before] = place / args.records;
       __syncthreads();
-      u32 at = __popc(ballot & ((1u << lane) - 1)), count = 0;
-      for (u32 w = 0; w < THREADS / 32; w++) {
-        at += w < warp ? room.counts[w] : 0;
-        count += room.counts[w];
-      }
-      if (is_near) near[at] = place / args.records;
-      __syncthreads();
-      scored += count * args.records;
-      held = look(args, room, near, count, held, work.list);
+      scored += votes.all * args.records;
+      held = look(args, room, near, votes.all, held, work.list);
     }
   }
   if (thread < 32) choose_pages(room, held, args.records, work.width, answer + 1);

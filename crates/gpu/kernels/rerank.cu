@@ -1,14 +1,16 @@
-// A scan of groups of codes whose vectors are on the card as well, a block a query: the vectors of the best codes are compared exactly, a
-// warp each, and the nearest of them are the answer.
+// A scan of groups of codes whose vectors are on the card, too. A block serves a query, and its warps compute
+// the exact distances of the best codes' vectors. The output is the nearest of these vectors.
 #include "groups.h"
 
-// As `RerankArgs` in src/scans/args.rs.
+// Argument of the kernel. `ScanKernel::parameters` in src/scans.rs writes it.
 struct RerankArgs {
-  ScanArgs scan;      // `found` has of each block 1 + `best_room` keys: how many codes were ranked, the answers, NO_KEY behind them
-  const u8* vectors;  // by place
-  const u32* ids;     // of the vectors
+  // Its `found` has 1 + `best_room` words for each block: the number of ranked codes, then keys, NO_KEY after
+  // the last.
+  ScanArgs scan;
+  const u8* vectors;  // vectors by place
+  const u32* ids;     // their ids
   Exact exact;
-  u32 best_room;      // the most answers of a query of this launch
+  u32 best_room;      // maximum number of results of a query of this launch
   u32 unused;
 };
 
@@ -20,7 +22,7 @@ KERNEL(THREADS) rerank(RerankArgs args) {
   u64* best = (u64*)pool;
   const ScanRoom room = carve_scan(pool + 8 * args.best_room, scan);
   const u32 held = scan_groups(scan, room, work);
-  // Behind the query's tables: how many answers it wants, and its vector.
+  // After the query's tables: the number of results, and the query's vector.
   const u32* query = (const u32*)(scan.staged + work.query + scan.query_bytes);
   const u32 wanted = query[0];
   u32 kept = 0;

@@ -1,4 +1,4 @@
-// A scan of groups of codes, a block a query: the places of the best codes are the answer.
+// A scan of groups of codes. A block serves a query. The output is the places of the best codes.
 #include "groups.h"
 
 KERNEL(THREADS) scan(ScanArgs args) {

@@ -1,24 +1,24 @@
-// Queries that stay on a card from hop to hop.
+// Hops of queries that stay on a card from hop to hop.
 #pragma once
 #include "graph.h"
 
 struct Work;
 
-// As `Args` in src/hops/args.rs.
+// Argument of the kernels. `HopGraph::append_args` in src/hops.rs writes it.
 struct HopArgs {
   Navigation graph;
   const u8* staged;  // queries that begin
-  const Work* work;  // one a block
+  const Work* work;  // one for each block
   const u32* ids;
-  u8* queries;       // of each slot, `query_bytes`
-  u64* lists;        // of each slot, 1 + `list_stride` keys: how many there are, and they, sorted
-  u32* next;         // of each block, `width_room` ids, NO_ID behind the last
-  u32 width_room;    // the most that a query of this launch expands next
+  u8* queries;       // `query_bytes` for each slot
+  u64* lists;        // 1 + `list_stride` words for each slot: the number of keys, then the sorted keys
+  u32* next;         // output: `width_room` ids for each block, NO_ID after the last
+  u32 width_room;    // maximum number of ids that a query of this launch expands next
   u32 list_stride;
 };
 
-// Brings what the card has of a query into the memory of its threads: `query` is where it lies in `staged` if it begins. Returns how many
-// candidates it has.
+// Copies a query and its candidates to shared memory. A query that begins is at byte `query` of `staged`, and
+// is stored in its slot; for others, `query` is NO_ID. Returns the number of candidates.
 DEVICE u32 arrive(const HopArgs& args, const Room& room, u32 slot, u32 query, const u64* list) {
   const u32 thread = threadIdx.x;
   const Navigation& graph = args.graph;

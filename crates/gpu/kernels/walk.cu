@@ -1,33 +1,35 @@
-// A search of a graph that is on the card as a whole, codes, links and vectors, a block a query: as hops are, but that nobody has to be
-// asked for records.
+// A search of a graph whose codes, links and vectors are all on the card. A block serves a query. Its hops
+// are as in `hop.cu`, but links and vectors are in the card's memory.
 #include "exact.h"
 #include "graph.h"
 
-// Vectors that a query expands at a time at most.
+// Maximum number of vectors that a query expands at a time.
 #define MOST_WIDTH 16
 
-// One query's part of a launch. As `Work` in src/walks/args.rs.
+// Request of a query. `WalkKernel::add` in src/walks.rs writes it.
 struct WalkWork {
-  u32 query;   // where it lies in `staged`, in bytes; its vector follows
-  u32 list;    // candidates that it keeps at most
-  u32 width;   // candidates that it expands at a time at most
-  u32 starts;  // nearest pivots that it begins with at most
-  u32 step;    // one pivot in so many is looked at
-  u32 wanted;  // answers
+  u32 query;   // offset of the query in `staged`, in bytes; its vector follows
+  u32 list;    // maximum number of candidates
+  u32 width;   // maximum number of candidates to expand at a time
+  u32 starts;  // maximum number of pivots at which it begins
+  u32 step;    // one pivot in this many is scored
+  u32 wanted;  // number of results
 };
 
-// As `Args` in src/walks/args.rs.
+// Argument of the kernel. `WalkKernel::parameters` in src/walks.rs writes it.
 struct WalkArgs {
-  Navigation graph;      // behind the pivots, and not one of them, is where every query begins
-  const u8* staged;
-  const WalkWork* work;  // one a block
-  const u8* vectors;     // by place
-  const u32* links;      // of each vector `degree` places, NO_ID behind the last
-  const u32* ids;        // of the vectors
-  u64* found;            // of each block 2 + `best_room`: hops << 32 | expanded, scored, the answers, NO_KEY behind them
+  Navigation graph;
+  const u8* staged;      // queries
+  const WalkWork* work;  // one for each block
+  const u8* vectors;     // vectors by place
+  const u32* links;      // `degree` places for each vector, NO_ID after the last
+  const u32* ids;        // ids of the vectors
+  // Output: 2 + `best_room` words for each block: hops << 32 | expanded, scored, then keys, NO_KEY after the
+  // last.
+  u64* found;
   Exact exact;
   u32 degree;
-  u32 best_room;         // the most answers of a query of this launch, as many as its longest list at most
+  u32 best_room;         // maximum number of results of a query of this launch, at most `list_room`
 };
 
 KERNEL(THREADS) walk(WalkArgs args) {
@@ -43,7 +45,8 @@ KERNEL(THREADS) walk(WalkArgs args) {
   for (u32 i = thread; i < graph.query_bytes / 4; i += THREADS) room.query[i] = own[i];
   for (u32 i = thread; i < graph.plane_bytes; i += THREADS) room.planes[i] = graph.planes[i];
   __syncthreads();
-  // First the pivots, of which the nearest stay, then where every query begins, then what they link to.
+  // The pivots become candidates, of which the nearest are kept; then the entry point; then the links of
+  // expanded vectors.
   Ids ids = {graph.pivots, work.step, 0};
   u32 count = pivots_of(graph, work.step), most = work.starts;
   u32 held = 0, kept = 0, hops = 0, expanded = 0, scored = 0;

@@ -137,10 +137,33 @@ impl VectorUpload {
 /// Vectors on a card.
 #[derive(Debug)]
 pub struct Vectors {
-    pub(crate) vectors: Box<dyn CardMemory>,
-    pub(crate) ids: Box<dyn CardMemory>,
+    vectors: Box<dyn CardMemory>,
+    ids: Box<dyn CardMemory>,
     pub(crate) exact: Exact,
     pub(crate) places: u64,
+}
+
+impl Vectors {
+    /// Returns the addresses of its memory, and how the vectors are compared.
+    pub(crate) fn addresses(&self) -> VectorAddresses {
+        VectorAddresses { exact: self.exact, vectors: self.vectors.address(), ids: self.ids.address() }
+    }
+
+    /// Returns its memory.
+    pub(crate) fn into_memory(self) -> [Box<dyn CardMemory>; 2] {
+        [self.vectors, self.ids]
+    }
+}
+
+/// Addresses of vectors on a card, and how they are compared.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct VectorAddresses {
+    /// How they are compared.
+    pub(crate) exact: Exact,
+    /// Address of the vectors.
+    pub(crate) vectors: u64,
+    /// Address of their ids.
+    pub(crate) ids: u64,
 }
 
 /// Splits a key of a card into the distance of a vector and its number.

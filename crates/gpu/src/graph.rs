@@ -2,9 +2,9 @@
 
 use crate::card::{Card, CardMemory, CardProfile, CardQueue};
 use crate::error::GpuError;
+use crate::fields::append_fields;
+use crate::service::THREADS;
 
-/// Threads of a block; `THREADS` in `kernels/keys.h`.
-pub(crate) const THREADS: u32 = 128;
 /// Marks the absence of a vector or query.
 pub(crate) const NONE: u32 = u32::MAX;
 /// Bytes after the last code that the kernel may load with it.
@@ -134,9 +134,6 @@ impl<'a> Upload<'a> {
     }
 }
 
-/// Addresses and numbers for kernels, of [`Navigation::words`].
-pub(crate) type NavigationWords = ([u64; 3], [u32; Navigation::NUMBERS]);
-
 /// Codes, their layout and pivots on a card.
 #[derive(Debug)]
 pub struct Navigation {
@@ -146,31 +143,37 @@ pub struct Navigation {
 }
 
 impl Navigation {
-    /// Number of words of the kernel's `Navigation` after its three addresses.
-    pub(crate) const NUMBERS: usize = 8;
-    /// Index of the word that each launch sets: the length of the longest candidate list.
-    pub(crate) const LIST_ROOM: usize = 7;
-
     /// Returns the layout of the codes.
     pub fn codes(&self) -> &Codes {
         &self.codes
     }
 
-    /// Returns the fields of the kernel's `Navigation`: addresses, then words.
-    pub(crate) fn words(&self) -> NavigationWords {
-        let Codes { code_bytes, factor_bytes, planes, groups, fine, pivots, .. } = &self.codes;
-        let addresses = std::array::from_fn(|at| self.memory[at].address());
+    /// Returns the addresses of its memory.
+    pub(crate) fn addresses(&self) -> NavigationAddresses {
+        NavigationAddresses(self.memory.each_ref().map(|memory| memory.address()))
+    }
+}
+
+/// Addresses of the codes, their layout and the pivots.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NavigationAddresses([u64; 3]);
+
+impl NavigationAddresses {
+    /// Appends the kernels' `Navigation` (`kernels/graph.h`) for a launch with candidate lists of up to
+    /// `list_room` candidates.
+    pub(crate) fn append_fields(self, codes: &Codes, list_room: u32, out: &mut Vec<u8>) {
+        let Codes { code_bytes, factor_bytes, planes, groups, fine, pivots, .. } = codes;
         let numbers = [
             *code_bytes,
             *factor_bytes,
             planes.len() as u32,
-            self.codes.query_bytes() as u32,
+            codes.query_bytes() as u32,
             *groups,
             u32::from(*fine),
             pivots.len() as u32,
-            0,
+            list_room,
         ];
-        (addresses, numbers)
+        append_fields(&self.0, &numbers, out);
     }
 }
 

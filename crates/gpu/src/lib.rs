@@ -10,13 +10,14 @@ pub mod card;
 mod cuda;
 mod error;
 mod exact;
+mod fields;
 pub mod graph;
 pub mod hops;
 pub mod losses;
 pub mod nearest;
 pub mod pages;
 pub mod scans;
-mod service;
+pub mod service;
 pub mod walks;
 
 pub use card::{Card, DeviceChoice};

@@ -1,5 +1,5 @@
-// Runs a launch that was recorded by `EmulatedOptions::record` once more, as it was: for tools that have to be there from the start of a
-// program.
+// Repeats a launch that was recorded by `EmulatedOptions::record`, for tools that must be part of a program
+// from its start, such as ThreadSanitizer.
 #include "simt.h"
 
 #include <cstdio>
@@ -37,7 +37,7 @@ int main(int count, char** arguments) {
     void* at = mmap((void*)first, end - first, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     if (at != (void*)first) {
-      fprintf(stderr, "the memory at %llx is taken here\n", first);
+      fprintf(stderr, "the memory at %llx is in use\n", first);
       return 4;
     }
     take(file, (void*)address, bytes);

@@ -1,5 +1,6 @@
-// The scheduler of `simt.h`, one block after the other on the calling thread, and what it complains of: threads of a block that meet at
-// different barriers, lanes that meet for different things, masks that name lanes which are gone, threads that wait for ever.
+// The scheduler of `simt.h`. It runs one block after another on the calling thread. Errors are: threads of a
+// block at different barriers, lanes in different operations of a warp, masks with lanes that have ended, and
+// threads that wait forever.
 #include "simt.h"
 
 #include <cstdio>
@@ -7,8 +8,9 @@
 #include <sys/mman.h>
 #include <vector>
 
-// With SIMT_RACES this file is compiled without, and the kernels with ThreadSanitizer, to which fibers are threads that only meetings
-// put in order: it then tells of memory that two threads touch without a barrier between, whatever order they ran in.
+// With SIMT_RACES the kernels are compiled with ThreadSanitizer, and this file without it. To ThreadSanitizer
+// each fiber is a thread, and only meetings order threads. So it reports all accesses of two threads to the
+// same memory without a barrier between them, in whichever order they ran.
 #ifdef SIMT_RACES
 extern "C" {
 void* __tsan_create_fiber(unsigned flags);
@@ -18,7 +20,7 @@ void __tsan_switch_to_fiber(void* fiber, unsigned flags);
 void __tsan_acquire(void* address);
 void __tsan_release(void* address);
 }
-// A switch puts nothing in order.
+// The flag 1: a switch does not order threads.
 #define TSAN_SWITCH(fiber) __tsan_switch_to_fiber(fiber, 1)
 #define TSAN_ACQUIRE(place) __tsan_acquire(place)
 #define TSAN_RELEASE(place) __tsan_release(place)
@@ -49,8 +51,8 @@ struct Fiber {
 #endif
 };
 
-// What meetings of a block, or of a warp, put in order: a place for each of a few in turn, so that a thread which is at the next
-// meeting already orders none that is still at this one.
+// Addresses by which ThreadSanitizer orders the threads of a block or of a warp. Successive meetings have
+// different addresses, so that a thread at the next meeting does not order one that is still at this meeting.
 struct Order {
   char places[16] = {};
   u32 meetings = 0;
@@ -149,7 +151,7 @@ simt_switch:
 #endif
 
 #ifdef SIMT_RACES
-// Where a launch begins and ends; blocks are not in any order of each other.
+// Addresses that order the beginning and the end of a launch. Blocks are not ordered.
 char launched, ended;
 #endif
 
@@ -187,7 +189,7 @@ void fail(const char* what, u32 thread, u32 other) {
            thread, block->index, a.file, a.line, other, b.file, b.line);
 }
 
-// Lets the lanes of a warp go on that have all met; whether there were any.
+// Continues the lanes of a warp that have all reached the same operation. Returns true if there were any.
 bool meet_warp(u32 warp) {
   std::vector<Fiber>& fibers = block->fibers;
   for (u32 lane = 0; lane < kWarp && warp * kWarp + lane < fibers.size(); lane++) {
@@ -195,23 +197,23 @@ bool meet_warp(u32 warp) {
     Fiber& one = fibers[thread];
     if (one.state != State::Waiting || one.meeting == Meeting::Block) continue;
     const u32 mask = one.mask;
-    if (!(mask >> lane & 1)) return fail("a lane that its own mask does not name", thread, thread), false;
+    if (!(mask >> lane & 1)) return fail("the mask of a lane does not contain the lane", thread, thread), false;
     bool all = true;
     u32 ballot = 0;
-    // Written for each lane of the mask, and read for no other.
+    // Only the values of lanes in the mask are written and read.
     u64 values[kWarp];
     for (u32 i = 0; i < kWarp; i++) {
       if (!(mask >> i & 1)) continue;
       const u32 other = warp * kWarp + i;
-      if (other >= fibers.size()) return fail("a mask names a lane that there is not", thread, thread), false;
+      if (other >= fibers.size()) return fail("a mask contains a lane that does not exist", thread, thread), false;
       const Fiber& peer = fibers[other];
-      if (peer.state == State::Ended) return fail("a mask names a lane that has ended", thread, other), false;
+      if (peer.state == State::Ended) return fail("a mask contains a lane that has ended", thread, other), false;
       if (peer.state != State::Waiting) {
         all = false;
         break;
       }
       if (peer.meeting != one.meeting || peer.mask != mask || peer.line != one.line)
-        return fail("lanes of a warp meet for different things", thread, other), false;
+        return fail("lanes of a warp are in different operations", thread, other), false;
       values[i] = peer.value;
       ballot |= (u32)(peer.value != 0) << i;
     }
@@ -221,7 +223,7 @@ bool meet_warp(u32 warp) {
       Fiber& peer = fibers[warp * kWarp + i];
       const u32 from = (i ^ peer.argument) & 31;
       if (peer.meeting == Meeting::ShuffleXor && !(mask >> from & 1))
-        return fail("a shuffle from a lane that its mask does not name", warp * kWarp + i, warp * kWarp + from), false;
+        return fail("a shuffle reads a lane that its mask does not contain", warp * kWarp + i, warp * kWarp + from), false;
       peer.result = peer.meeting == Meeting::Ballot ? ballot : peer.meeting == Meeting::ShuffleXor ? values[from] : 0;
       peer.state = State::Ready;
     }
@@ -231,22 +233,22 @@ bool meet_warp(u32 warp) {
   return false;
 }
 
-// Lets all threads go on if all that are left have met; whether they have.
+// Continues all threads if they have reached the same barrier. Returns true if they have.
 bool meet_block() {
   std::vector<Fiber>& fibers = block->fibers;
   long first = -1;
   for (u32 thread = 0; thread < fibers.size(); thread++) {
     const Fiber& one = fibers[thread];
     if (one.state == State::Ended) {
-      if (first >= 0) return fail("a barrier that a thread has passed by", (u32)first, thread), false;
+      if (first >= 0) return fail("a thread has ended before a barrier", (u32)first, thread), false;
       continue;
     }
     if (one.state != State::Waiting || one.meeting != Meeting::Block) return false;
     if (first < 0) {
-      if (thread > 0) return fail("a barrier that a thread has passed by", thread, 0), false;
+      if (thread > 0) return fail("a thread has ended before a barrier", thread, 0), false;
       first = thread;
     } else if (fibers[first].line != one.line) {
-      return fail("threads of a block meet at different barriers", (u32)first, thread), false;
+      return fail("threads of a block are at different barriers", (u32)first, thread), false;
     }
   }
   if (first < 0) return false;
@@ -257,7 +259,7 @@ bool meet_block() {
 
 void run_block(u32 threads, u8* stacks) {
   block->fibers.assign(threads, Fiber());
-  // As on a device, memory begins with whatever was there.
+  // As on a device, shared memory has arbitrary content at first.
   for (u64& word : block->shared) word = (u64)block->draw() << 32 | block->draw();
   std::vector<u32> order(threads);
   for (u32 i = 0; i < threads; i++) {
@@ -290,7 +292,7 @@ void run_block(u32 threads, u8* stacks) {
     const bool met = meet_block();
     if (!ran && !met && !block->failure[0]) {
       for (u32 i = 0; i < threads; i++) {
-        if (block->fibers[i].state != State::Ended) return fail("threads wait for ever", i, i);
+        if (block->fibers[i].state != State::Ended) return fail("threads wait forever", i, i);
       }
     }
   }
@@ -311,7 +313,7 @@ u64 meet(Meeting meeting, u32 mask, u64 value, u32 argument, const char* file, i
   me.argument = argument;
   me.file = file;
   me.line = line;
-  // The place is named before anybody goes on from there.
+  // The address is read before other threads continue, which changes it.
   char* place = block->order(meeting, current).now();
   (void)place;
   TSAN_RELEASE(place);
@@ -320,10 +322,12 @@ u64 meet(Meeting meeting, u32 mask, u64 value, u32 argument, const char* file, i
   return block->fibers[current].result;
 }
 
-// Runs `blocks` blocks of `threads` threads that share `shared_bytes`; false with a sentence in `why` if they did what no kernel may.
+// Runs `blocks` blocks of `threads` threads with `shared_bytes` of shared memory each. Returns false, and
+// writes a message to `why`, for an invalid operation.
 bool launch(void (*run)(const void*), const void* arguments, u32 blocks, u32 threads, u32 shared_bytes, u64 seed,
             char* why, u32 why_bytes) {
-  // Each block has stacks and memory of its own until the end: what one leaves there is nothing that another races with.
+  // For ThreadSanitizer each block has its own stacks and shared memory until the end: if blocks reused them,
+  // their accesses would count as races.
 #ifdef SIMT_RACES
   const size_t sets = blocks;
 #else

@@ -1,5 +1,6 @@
-// CUDA's words for the host's compiler: every thread of a block is a fiber, which runs until it meets others at a barrier or in an
-// operation of its warp. The order in which threads go on is drawn from a seed.
+// The parts of CUDA C++ that the kernels use, for the compiler of the host. Each thread of a block is a
+// fiber, which runs until it waits for others at a barrier or in an operation of its warp. A seed draws the
+// order in which threads continue.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -11,18 +12,18 @@ typedef unsigned long long u64;
 
 namespace simt {
 
-// What threads meet for.
+// Operations in which threads wait for each other.
 enum class Meeting : u32 { Block, Warp, Ballot, ShuffleXor };
 
 u32 thread_index();
 u32 block_index();
 u8* shared_memory();
 
-// Waits for the others: all of the block, or the lanes of `mask` of the warp. `value` is what this thread brings; what it gets
-// depends on the meeting.
+// Waits for the other threads of the block, or for the lanes in `mask` of the warp. `value` is the operand of
+// this thread. Returns the result of the operation.
 u64 meet(Meeting meeting, u32 mask, u64 value, u32 argument, const char* file, int line);
 
-// A number of threads or of blocks, as CUDA writes it.
+// CUDA's types of `threadIdx` and `blockIdx`.
 struct ThreadIndex { struct { operator u32() const { return thread_index(); } } x; };
 struct BlockIndex { struct { operator u32() const { return block_index(); } } x; };
 static const ThreadIndex thread_indices;
@@ -31,7 +32,7 @@ static const BlockIndex block_indices;
 template <class T>
 T shuffle(Meeting meeting, u32 mask, T value, u32 argument, const char* file, int line) {
   u64 given = 0;
-  static_assert(sizeof(T) <= sizeof(given), "a value of one or two registers");
+  static_assert(sizeof(T) <= sizeof(given), "a value must have one or two registers");
   memcpy(&given, &value, sizeof(T));
   u64 got = meet(meeting, mask, given, argument, file, line);
   memcpy(&value, &got, sizeof(T));
@@ -42,7 +43,7 @@ T shuffle(Meeting meeting, u32 mask, T value, u32 argument, const char* file, in
 
 #define DEVICE static inline
 #define ROLLED
-// Kernels have arguments of their own; `simt_launch` finds them by name.
+// Kernels have different types of arguments; `simt_launch` finds a kernel by its name.
 #define KERNEL(threads) static void
 #define SHARED(name) u8* name = simt::shared_memory()
 #define threadIdx simt::thread_indices
@@ -88,11 +89,11 @@ inline float __uint_as_float(u32 bits) {
 }
 inline float __uint2float_rn(u32 value) { return (float)value; }
 inline float __int2float_rn(int value) { return (float)value; }
-// Each rounds once: the compiler is told not to contract them.
+// Each operation rounds once, since contraction is disabled by a compiler option.
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fsub_rn(float a, float b) { return a - b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fdiv_rn(float a, float b) { return a / b; }
 inline float __fsqrt_rn(float value) { return __builtin_sqrtf(value); }
-// Rounds once in all.
+// Rounds once.
 inline float __fmaf_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }

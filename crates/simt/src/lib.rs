@@ -1,8 +1,8 @@
-//! A graphics card for tests: the kernels of `crates/gpu`, compiled for this machine's processor, on threads that are switched between
-//! at barriers and in operations of a warp, in an order that a seed draws. What no kernel may do is an error, and memory ends at a page
-//! that nobody may touch.
+//! An emulated graphics card for tests: the kernels of `crates/gpu`, compiled for this machine's processor.
 //!
-//! It says whether kernels are right, and nothing of how fast they are.
+//! The threads of a block are fibers, which switch at barriers and in operations of a warp, in an order that
+//! a seed draws. An invalid operation of a kernel is an error, and memory ends at a page without access. The
+//! emulation shows if kernels are correct, not how fast they are.
 
 use bathyal_gpu::GpuError;
 use bathyal_gpu::card::{Card, CardMemory, CardProfile, CardQueue, LAUNCH_LIMIT, Launch, check_within};
@@ -13,8 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// `simt_launch` of `cpp/kernels.cpp`: kernel, its argument, blocks, threads, bytes that these share, a seed, and room for what went
-/// wrong.
+/// Type of `simt_launch` in `cpp/kernels.cpp`. The parameters are the name of the kernel, its argument, the
+/// number of blocks, the threads of a block, the bytes of shared memory of a block, a seed, and a buffer for
+/// an error message with its length.
 pub type LaunchFunction =
     unsafe extern "C" fn(*const c_char, *const c_void, u32, u32, u32, u64, *mut c_char, u32) -> c_int;
 
@@ -26,32 +27,33 @@ unsafe extern "C" {
         threads: u32,
         shared_bytes: u32,
         seed: u64,
-        why: *mut c_char,
-        why_bytes: u32,
+        message: *mut c_char,
+        message_bytes: u32,
     ) -> c_int;
 }
 
-/// Bytes of a sentence that says what went wrong.
-const WHY_BYTES: usize = 512;
-/// Memory begins at a multiple of this.
+/// Maximum bytes of an error message.
+const MESSAGE_BYTES: usize = 512;
+/// Addresses of memory are multiples of this.
 const ALIGNMENT: u64 = 256;
 
-/// What an emulated card is like.
+/// Properties of an emulated card.
 #[derive(Debug, Clone)]
 pub struct EmulatedOptions {
-    /// Draws the order in which threads go on.
+    /// Seed of the order in which threads continue.
     pub seed: u64,
     /// Bytes of memory.
     pub memory_bytes: u64,
-    /// Bytes that the threads of a block may share.
+    /// Maximum bytes of shared memory of a block.
     pub shared_bytes: u32,
-    /// The launch that fails, counted from 1; 0 for none: a card that is lost.
+    /// Number of the launch that fails, as on a lost card, counted from 1; 0 for none.
     pub fails_at: u64,
-    /// How long a launch lasts at least.
+    /// Minimum duration of a launch.
     pub lasts: Duration,
-    /// A card is taken for lost whose launch lasts longer.
+    /// Maximum duration of a launch. If a launch takes longer, the card counts as lost.
     pub launch_limit: Duration,
-    /// A folder into which launches are written before they run, each as a file of its number, for `cpp/replay.cpp`.
+    /// Folder to which launches are written before they run, for `cpp/replay.cpp`. A launch's file has its
+    /// number as name.
     pub record: Option<PathBuf>,
 }
 
@@ -81,10 +83,11 @@ struct CardState {
     function: LaunchFunction,
     options: EmulatedOptions,
     launches: AtomicU64,
+    /// Bytes of allocated memory.
     taken: AtomicU64,
-    /// Address and bytes of all that is allocated.
+    /// Address and bytes of each allocation.
     memories: Mutex<Vec<(u64, u64)>>,
-    /// Held by whoever touches memory while launches are recorded.
+    /// Held by each access to memory if launches are recorded.
     recording: Mutex<()>,
 }
 
@@ -93,13 +96,13 @@ impl CardState {
         self.memories.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps other queues from memory where launches are recorded, which have it as it was.
-    fn alone(&self) -> Option<MutexGuard<'_, ()>> {
+    /// Excludes other queues from memory if launches are recorded, because a record contains all memory.
+    fn exclusive_access(&self) -> Option<MutexGuard<'_, ()>> {
         let records = self.options.record.is_some();
         records.then(|| self.recording.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Writes a launch, and all memory as it is before, into `folder`.
+    /// Writes a launch, and the content of all memory before it, to `folder`.
     fn record(
         &self,
         folder: &Path,
@@ -113,7 +116,7 @@ impl CardState {
         for (address, bytes) in memories.iter() {
             file.write_all(&address.to_ne_bytes())?;
             file.write_all(&bytes.to_ne_bytes())?;
-            // SAFETY: it is allocated as long as it is in the list, and nothing else touches it.
+            // SAFETY: memory in the list is allocated, and `recording` excludes other accesses.
             file.write_all(unsafe { std::slice::from_raw_parts(*address as *const u8, *bytes as usize) })?;
         }
         let mut name = [0; 32];
@@ -130,17 +133,18 @@ impl CardState {
 }
 
 impl EmulatedCard {
-    /// A card that runs the kernels of `crates/gpu`.
+    /// Creates a card that runs the kernels of `crates/gpu`.
     pub fn new(options: EmulatedOptions) -> EmulatedCard {
-        // SAFETY: it is what the build has compiled, and lives as long as the program.
-        unsafe { EmulatedCard::with(simt_launch, options) }
+        // SAFETY: the function is linked to the program, and has the type of `cpp/kernels.cpp`.
+        unsafe { EmulatedCard::with_function(simt_launch, options) }
     }
 
-    /// A card that runs other kernels than these.
+    /// Creates a card that runs other kernels, by their `function`.
     ///
     /// # Safety
-    /// `function` is as [`LaunchFunction`] says, for as long as the card and what was allocated there is used.
-    pub unsafe fn with(function: LaunchFunction, options: EmulatedOptions) -> EmulatedCard {
+    /// `function` must be as described for [`LaunchFunction`], as long as the card, its memory or its queues
+    /// exist.
+    pub unsafe fn with_function(function: LaunchFunction, options: EmulatedOptions) -> EmulatedCard {
         let profile = CardProfile {
             name: "emulated".into(),
             memory_bytes: options.memory_bytes,
@@ -152,12 +156,12 @@ impl EmulatedCard {
         EmulatedCard { profile, state: Arc::new(state) }
     }
 
-    /// Bytes of its memory that are taken.
+    /// Returns the bytes of its memory that are allocated.
     pub fn taken_bytes(&self) -> u64 {
         self.state.taken.load(Ordering::Relaxed)
     }
 
-    /// Launches so far.
+    /// Returns the number of launches so far.
     pub fn launches(&self) -> u64 {
         self.state.launches.load(Ordering::Relaxed)
     }
@@ -180,7 +184,7 @@ impl Card for EmulatedCard {
             let free = state.options.memory_bytes - before;
             return Err(GpuError::Memory { what, needed: bytes, free });
         }
-        Ok(Box::new(Guarded::new(state, bytes)))
+        Ok(Box::new(GuardedMemory::new(state, bytes)))
     }
 
     fn queue(&self) -> Result<Box<dyn CardQueue>, GpuError> {
@@ -188,9 +192,10 @@ impl Card for EmulatedCard {
     }
 }
 
-/// Memory whose end is as near as its alignment allows to a page that nobody may touch, between zeros before and behind.
+/// Memory between two pages without access. It ends as near to the second one as its alignment allows. The
+/// bytes around it are zeros.
 #[derive(Debug)]
-struct Guarded {
+struct GuardedMemory {
     state: Arc<CardState>,
     mapping: *mut c_void,
     mapped: usize,
@@ -198,20 +203,21 @@ struct Guarded {
     bytes: u64,
 }
 
-// SAFETY: it is plain memory; a queue touches none that another one writes.
-unsafe impl Send for Guarded {}
+// SAFETY: the mapping belongs to this value alone, and any thread may access and unmap it. Queues access it
+// by its address, under the rules of `CardQueue`.
+unsafe impl Send for GuardedMemory {}
 // SAFETY: as above.
-unsafe impl Sync for Guarded {}
+unsafe impl Sync for GuardedMemory {}
 
-impl Guarded {
-    fn new(state: Arc<CardState>, bytes: u64) -> Guarded {
-        // SAFETY: it asks for a number.
+impl GuardedMemory {
+    fn new(state: Arc<CardState>, bytes: u64) -> GuardedMemory {
+        // SAFETY: the call takes no pointers.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
         let room = bytes.next_multiple_of(page).max(page);
         let mapped = (room + 2 * page) as usize;
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let private = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new mapping, of which the first and the last page lose all access.
+        // SAFETY: the mapping is new, and both pages that lose access are within it.
         let mapping = unsafe {
             let mapping = libc::mmap(std::ptr::null_mut(), mapped, access, private, -1, 0);
             assert_ne!(mapping, libc::MAP_FAILED, "no memory for the emulated card");
@@ -222,11 +228,11 @@ impl Guarded {
         let end = mapping as u64 + mapped as u64 - page;
         let address = (end - bytes) / ALIGNMENT * ALIGNMENT;
         state.memories().push((address, bytes));
-        Guarded { state, mapping, mapped, address, bytes }
+        GuardedMemory { state, mapping, mapped, address, bytes }
     }
 }
 
-impl CardMemory for Guarded {
+impl CardMemory for GuardedMemory {
     fn address(&self) -> u64 {
         self.address
     }
@@ -236,11 +242,11 @@ impl CardMemory for Guarded {
     }
 }
 
-impl Drop for Guarded {
+impl Drop for GuardedMemory {
     fn drop(&mut self) {
         self.state.taken.fetch_sub(self.bytes, Ordering::Relaxed);
         self.state.memories().retain(|(address, _)| *address != self.address);
-        // SAFETY: mapped once, used by nobody any more.
+        // SAFETY: the mapping was created once, and nothing uses it any more.
         unsafe { libc::munmap(self.mapping, self.mapped) };
     }
 }
@@ -254,8 +260,8 @@ impl CardQueue for EmulatedQueue {
     fn write(&mut self, to: &dyn CardMemory, offset: u64, bytes: &[u8]) -> Result<(), GpuError> {
         check_within(to, offset, bytes.len())?;
         let to = (to.address() + offset) as *mut u8;
-        let _alone = self.state.alone();
-        // SAFETY: it lies within the memory.
+        let _access = self.state.exclusive_access();
+        // SAFETY: the bytes are within the memory.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
         Ok(())
     }
@@ -273,18 +279,18 @@ impl CardQueue for EmulatedQueue {
         if options.lasts > options.launch_limit {
             return Err(GpuError::Stuck { seconds: options.launch_limit.as_secs() });
         }
-        let _alone = self.state.alone();
+        let _access = self.state.exclusive_access();
         let name = CString::new(kernel).unwrap_or_default();
-        // A kernel's argument is aligned as its widest number is.
+        // A kernel's argument has the alignment of its widest field.
         let argument: Vec<u64> =
             launch.argument.as_chunks::<8>().0.iter().map(|b| u64::from_ne_bytes(*b)).collect();
-        assert_eq!(8 * argument.len(), launch.argument.len(), "an argument of whole words");
+        assert_eq!(8 * argument.len(), launch.argument.len(), "the argument must consist of whole words");
         if let Some(folder) = &options.record {
             let recorded = self.state.record(folder, number, launch, &argument);
             recorded.map_err(|e| GpuError::Driver { operation: "record a launch", reason: e.to_string() })?;
         }
-        let mut why = [0 as c_char; WHY_BYTES];
-        // SAFETY: the argument is what the kernel takes, by its caller; the rest is as the function says.
+        let mut message = [0 as c_char; MESSAGE_BYTES];
+        // SAFETY: the caller has built the argument for this kernel, and the buffer has the given length.
         let code = unsafe {
             function(
                 name.as_ptr(),
@@ -293,31 +299,29 @@ impl CardQueue for EmulatedQueue {
                 launch.threads,
                 launch.shared_bytes,
                 options.seed.wrapping_add(number),
-                why.as_mut_ptr(),
-                WHY_BYTES as u32,
+                message.as_mut_ptr(),
+                MESSAGE_BYTES as u32,
             )
         };
         if code == 0 {
             return Ok(());
         }
-        // SAFETY: it was zeros, and what was written ends with one.
-        let why = unsafe { CStr::from_ptr(why.as_ptr()) }.to_string_lossy().into_owned();
-        Err(GpuError::Kernel {
-            kernel,
-            reason: if code == 2 { "there is none of that name".into() } else { why },
-        })
+        // SAFETY: the buffer was zeroed, and a written message ends in a zero byte.
+        let message = unsafe { CStr::from_ptr(message.as_ptr()) }.to_string_lossy().into_owned();
+        let reason = if code == 2 { "there is no kernel of this name".into() } else { message };
+        Err(GpuError::Kernel { kernel, reason })
     }
 
-    /// Whatever was queued was done at once.
+    /// Returns at once, because operations are executed when they are queued.
     fn finish(&mut self) -> Result<(), GpuError> {
         Ok(())
     }
 
     fn read(&mut self, from: &dyn CardMemory, offset: u64, out: &mut [u8]) -> Result<(), GpuError> {
         check_within(from, offset, out.len())?;
-        let _alone = self.state.alone();
+        let _access = self.state.exclusive_access();
         let from = (from.address() + offset) as *const u8;
-        // SAFETY: it lies within the memory, and nothing runs any more.
+        // SAFETY: the bytes are within the memory, and no launch of this queue is running.
         unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) };
         Ok(())
     }

@@ -41,6 +41,7 @@ pub const FINISHED: &[&str] = &[
     "crates/py",
     "crates/remote",
     "crates/repro",
+    "crates/simt",
     "crates/store",
     "crates/tidy",
     "crates/tier",

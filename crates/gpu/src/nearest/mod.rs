@@ -5,12 +5,11 @@
 //! There are two blocks of vectors, each with a queue of its own, so that the copies of one overlap with the
 //! products of the other.
 
-mod args;
 mod sizes;
 
 use crate::card::{Card, CardMemory, CardQueue, Kernel, Launch};
 use crate::error::GpuError;
-use args::Args;
+use crate::fields::append_fields;
 pub use sizes::{Cells, ProductSizes};
 use std::ops::Range;
 
@@ -174,11 +173,10 @@ impl Nearest {
         let memories =
             [&self.queries, &block.rows, &block.biases, &block.scales, &block.limits, &block.found];
         let (query_count, first, count) = (self.query_count as u32, rows.start as u32, rows.len() as u32);
-        let args = Args {
-            addresses: memories.map(|memory| memory.address()),
-            max_pairs: sizes.pairs as u64,
-            numbers: [words, self.cells.kind(), query_count, first, count, 0],
-        };
+        let mut argument = Vec::new();
+        append_fields(&memories.map(|memory| memory.address()), &[], &mut argument);
+        let numbers = [words, self.cells.kind(), query_count, first, count, 0];
+        append_fields(&[sizes.pairs as u64], &numbers, &mut argument);
         let tiles = self.query_count.div_ceil(TILE) * rows.len().div_ceil(TILE);
         if tiles == 0 {
             return Ok(());
@@ -188,7 +186,7 @@ impl Nearest {
             blocks: tiles as u32,
             threads: THREADS,
             shared_bytes: SHARED_BYTES,
-            argument: &args.bytes(),
+            argument: &argument,
         })
     }
 

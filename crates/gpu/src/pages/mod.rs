@@ -2,38 +2,44 @@
 //! the links of the pages that have arrived, page by page, suspends, and receives the pages to read next. The
 //! card holds the codes, as for [`hops`].
 
-mod args;
-mod launch;
 mod parts;
 
 pub use parts::{Part, Parts};
 
-use crate::card::{Card, CardMemory, Kernel};
+use crate::card::{Card, Kernel};
 use crate::error::GpuError;
-use crate::graph::{Codes, Navigation, THREADS, check_shared};
-use crate::hops::{self, ResidentGraph, Shape};
-use crate::service::{Batch, CardCounters, Service, ServiceLimits, ServiceSlot, launches};
-use args::{Args, Work};
-use bathyal_tier::TaskWaker;
-use launch::{PageLaunch, PageRequest};
-use std::sync::Arc;
+use crate::fields::{append_fields, read_u32s};
+use crate::graph::{Codes, NONE, Navigation, check_shared};
+use crate::hops::{HopGraph, HopSizes, Shape, append_query};
+use crate::service::{
+    BatchAddresses, Inputs, LaunchParameters, QueryBytes, QueryKernel, Service, ServiceSlot, THREADS,
+    check_numbers,
+};
+use bathyal_tier::{Cx, TaskWaker};
 
 /// Maximum number of pivots at which a query begins.
 pub const MOST_STARTS: u32 = THREADS - 1;
-/// Bytes copied to the card for each hop, in addition to the ids.
-pub const WORK_BYTES: usize = Work::BYTES;
+/// Bytes copied to the card for each hop, in addition to the ids: a `PageWork` of `kernels/pages.cu`.
+pub const WORK_BYTES: usize = 40;
 
 /// Returns the bytes that a slot takes on the card.
 pub fn slot_bytes(shape: &Shape, codes: &Codes) -> u64 {
-    let resident_bytes = codes.query_bytes() + 8 * (1 + shape.list as usize);
-    let transferred_bytes =
-        Work::BYTES + 4 * shape.ids as usize + codes.query_bytes() + 4 * output_words(shape) as usize;
-    (resident_bytes + transferred_bytes) as u64
+    shape.kept_bytes(codes) + query_bytes(shape, codes).total()
 }
 
-/// Returns the words of the longest output.
-fn output_words(shape: &Shape) -> u32 {
-    1 + shape.width + MOST_STARTS
+fn query_bytes(shape: &Shape, codes: &Codes) -> QueryBytes {
+    QueryBytes {
+        query: codes.query_bytes(),
+        work: WORK_BYTES,
+        items: 4 * shape.ids as usize,
+        output: 4 * output_words(shape.width, MOST_STARTS) as usize,
+    }
+}
+
+/// Returns the words of an output: the number of scored codes, up to `width` pages, and up to `starts`
+/// pivots.
+fn output_words(width: u32, starts: u32) -> u32 {
+    1 + width + starts
 }
 
 /// Returns the bytes of shared memory of a block, for candidate lists of length `list`.
@@ -42,32 +48,126 @@ fn shared_bytes(codes: &Codes, list: u32) -> u64 {
     codes.shared_bytes(list) + 2 * (codes.planes.len() as u64 % 2) + 4 * u64::from(THREADS)
 }
 
-/// Allocates a batch of up to `launch_queries` queries. Returns it with its bytes, without those of
-/// `resident`.
-fn new_batch(
-    card: &dyn Card,
-    shape: &Shape,
-    (codes, launch_queries): (&Codes, u32),
-    resident: Arc<[Box<dyn CardMemory>]>,
-) -> Result<(Batch<3>, u64), GpuError> {
-    let (queries, what) = (u64::from(launch_queries), "the queries in flight");
-    let staged = card.allocate(what, queries * codes.query_bytes() as u64)?;
-    let work = card.allocate(what, queries * Work::BYTES as u64)?;
-    let ids = card.allocate(what, queries * 4 * u64::from(shape.ids))?;
-    let outputs = card.allocate(what, queries * 4 * u64::from(output_words(shape)))?;
-    let bytes = [&staged, &work, &ids, &outputs].iter().map(|memory| memory.bytes()).sum();
-    Ok((Batch::new(Kernel::Pages, card.queue()?, [staged, work, ids], outputs, resident), bytes))
+/// Largest sizes among the requests of a launch.
+#[derive(Debug, Default)]
+pub struct PageSizes {
+    /// Their lists and numbers of pages.
+    hop: HopSizes,
+    /// Number of pivots at which a query begins.
+    starts: u32,
+}
+
+impl PageSizes {
+    fn output_words(&self) -> u32 {
+        output_words(self.hop.width, self.starts)
+    }
+
+    /// Returns the number of scored codes in an output.
+    fn scored(&self, output: &[u8]) -> u32 {
+        words(output, 0, 1).next().unwrap_or(0)
+    }
+
+    /// Returns the pages in an output.
+    fn pages(&self, output: &[u8]) -> impl Iterator<Item = u32> {
+        words(output, 1, self.hop.width)
+    }
+
+    /// Returns the pivots in an output.
+    fn start_pivots(&self, output: &[u8]) -> impl Iterator<Item = u32> {
+        words(output, 1 + self.hop.width, self.starts)
+    }
+}
+
+/// Returns up to `count` words of an output, from word number `first` on, up to the first absent one.
+fn words(output: &[u8], first: u32, count: u32) -> impl Iterator<Item = u32> {
+    read_u32s(output).skip(first as usize).take(count as usize).take_while(|word| *word != NONE)
+}
+
+/// Request of a query for one hop, with the response.
+#[derive(Debug, Default)]
+pub struct PageRequest {
+    /// The query, if it begins; otherwise empty.
+    query: Vec<u8>,
+    /// Ends of the links of each page, then the links; the place of the entry point if the query begins.
+    ids: Vec<u32>,
+    pages: u32,
+    continues: bool,
+    list: u32,
+    width: u32,
+    starts: u32,
+    slack: f32,
+    /// Response: the pages to read next.
+    next: Vec<u32>,
+    /// Response: the pivots at which the query begins.
+    start_pivots: Vec<u32>,
+    /// Response: the number of codes that were scored.
+    scored: u32,
+}
+
+/// The kernel `kernels/pages.cu`.
+#[derive(Debug)]
+pub struct PageKernel {
+    graph: HopGraph,
+    /// Number of vectors of a page.
+    records: u32,
+}
+
+impl QueryKernel for PageKernel {
+    type Request = PageRequest;
+    type Sizes = PageSizes;
+
+    fn kernel(&self) -> Kernel {
+        Kernel::Pages
+    }
+
+    fn query_bytes(&self) -> QueryBytes {
+        query_bytes(&self.graph.shape, &self.graph.codes)
+    }
+
+    fn add(&self, slot: u32, request: &mut PageRequest, inputs: &mut Inputs, sizes: &mut PageSizes) {
+        let first = (inputs.items.len() / 4) as u32;
+        let query = append_query(&mut request.query, &mut inputs.queries);
+        append_fields(&[], &request.ids, &mut inputs.items);
+        let PageRequest { pages, list, width, starts, slack, .. } = *request;
+        sizes.hop.include(list, starts, width);
+        if query != NONE {
+            sizes.starts = sizes.starts.max(starts);
+        }
+        let continues = u32::from(request.continues);
+        let fields = [slot, first, pages, continues, query, list, width, starts, slack.to_bits(), 0];
+        append_fields(&[], &fields, &mut inputs.work);
+    }
+
+    fn parameters(&self, sizes: &PageSizes, addresses: &BatchAddresses) -> LaunchParameters {
+        let (vectors, output_words) = (self.graph.vectors as u32, sizes.output_words());
+        let mut argument = Vec::new();
+        self.graph.append_args(sizes.hop, addresses, &mut argument);
+        append_fields(&[addresses.work], &[self.records, vectors, output_words, 0], &mut argument);
+        LaunchParameters {
+            shared_bytes: shared_bytes(&self.graph.codes, sizes.hop.list),
+            argument,
+            output_bytes: 4 * output_words as usize,
+        }
+    }
+
+    fn check(&self, sizes: &PageSizes, output: &[u8]) -> Result<(), GpuError> {
+        let vectors = self.graph.vectors;
+        let pages = vectors.div_ceil(u64::from(self.records));
+        check_numbers(Kernel::Pages, "page", sizes.pages(output), pages)?;
+        check_numbers(Kernel::Pages, "vector", sizes.start_pivots(output), vectors)
+    }
+
+    fn write_response(&self, sizes: &PageSizes, output: &[u8], request: &mut PageRequest) {
+        request.next.clear();
+        request.next.extend(sizes.pages(output));
+        request.start_pivots.clear();
+        request.start_pivots.extend(sizes.start_pivots(output));
+        request.scored = sizes.scored(output);
+    }
 }
 
 /// Service for the hops of an index on a card.
-#[derive(Debug)]
-pub struct Pages {
-    shape: Shape,
-    codes: Codes,
-    service: Service<PageLaunch>,
-    vectors: u32,
-    resident_bytes: u64,
-}
+pub type Pages = Service<PageKernel>;
 
 impl Pages {
     /// Starts the service for pages of `records` vectors each. [`Shape::width`] counts pages, and
@@ -85,53 +185,19 @@ impl Pages {
     ) -> Result<Pages, GpuError> {
         let list = shape.list.max(MOST_STARTS);
         check_shared(card.profile(), shape.list, shared_bytes(&graph.codes, list))?;
-        let ResidentGraph { codes, vectors, memory, words, query_addresses } =
-            ResidentGraph::new(card, graph, &shape)?;
-        let mut resident_bytes = memory.iter().map(|memory| memory.bytes()).sum();
-        let (records, vectors) = (records.max(1), vectors as u32);
-        let (launch_queries, launch_count) = launches(shape.slots);
-        let mut launches = Vec::new();
-        for _ in 0..launch_count {
-            let (batch, bytes) = new_batch(card, &shape, (&codes, launch_queries), memory.clone())?;
-            let [staged, work, ids] = batch.input_addresses();
-            let hop = hops::Args::new(
-                words,
-                [staged, 0, ids, query_addresses[0], query_addresses[1], batch.output_address()],
-                &shape,
-            );
-            let args = Args { hop, work, records, vectors, output_words: 1 };
-            launches.push(PageLaunch { batch, args, codes: codes.clone(), starts: 0 });
-            resident_bytes += bytes;
-        }
-        let service =
-            Service::start(ServiceLimits { slots: shape.slots, launch_queries, mini_batch }, launches)?;
-        Ok(Pages { shape, codes, service, vectors, resident_bytes })
+        let (graph, memory) = HopGraph::allocate(card, graph, shape)?;
+        let kernel = PageKernel { graph, records: records.max(1) };
+        Service::with_kernel(card, kernel, memory, shape.slots, mini_batch)
     }
 
     /// Returns the layout of the codes.
     pub fn codes(&self) -> &Codes {
-        &self.codes
-    }
-
-    /// Takes a slot for a query. Returns `None` if all are taken; then `waker` is woken when one is free.
-    pub fn slot(&self, waker: TaskWaker) -> Option<Slot> {
-        let slot = ServiceSlot::acquire(self.service.shared(), Some(waker))?;
-        Some(Slot { slot, vectors: self.vectors, ids: self.shape.ids })
+        &self.kernel().graph.codes
     }
 
     /// Returns the limits of queries.
     pub fn shape(&self) -> &Shape {
-        &self.shape
-    }
-
-    /// Returns the bytes of the card's memory that the service takes.
-    pub fn resident_bytes(&self) -> u64 {
-        self.resident_bytes
-    }
-
-    /// Returns the counters.
-    pub fn counters(&self) -> CardCounters {
-        self.service.counters()
+        &self.kernel().graph.shape
     }
 }
 
@@ -155,25 +221,19 @@ pub struct Hop<'a> {
 pub struct PageResponse {
     /// Pages to read next, the nearest first.
     pub pages: Vec<u32>,
-    /// The nearest pivots, if the query has start_pivots with this request.
+    /// The nearest pivots, if the query begins with this request.
     pub starts: Vec<u32>,
     /// Number of codes that were scored.
     pub scored: u32,
 }
 
 /// A slot for a query on the card, freed when this is dropped.
-#[derive(Debug)]
-pub struct Slot {
-    slot: ServiceSlot<PageRequest>,
-    vectors: u32,
-    /// Maximum number of ids at a time.
-    ids: u32,
-}
+pub type Slot = ServiceSlot<PageKernel>;
 
 impl Slot {
     /// Returns the maximum number of links and ends of pages in one request.
     pub fn max_ids(&self) -> usize {
-        self.ids as usize
+        self.kernel().graph.shape.ids as usize
     }
 
     /// Begins a query with `list` candidates, at the pages of the `starts` nearest pivots and of the place
@@ -190,17 +250,17 @@ impl Slot {
         waker: TaskWaker,
     ) {
         assert!(
-            entry < self.vectors && starts <= MOST_STARTS,
+            u64::from(entry) < self.kernel().graph.vectors && starts <= MOST_STARTS,
             "a place without a vector, or too many starts"
         );
-        self.slot.write(|request| {
+        self.write_request(|request| {
             write(&mut request.query);
             (request.list, request.starts, request.width, request.pages) = (list, starts, width, 0);
             (request.continues, request.slack) = (false, 0.0);
             request.ids.clear();
             request.ids.push(entry);
         });
-        self.slot.submit(waker);
+        self.submit_request(waker);
     }
 
     /// Submits links. `waker` is woken when there is a response.
@@ -210,31 +270,33 @@ impl Slot {
     /// the caller: the card would read invalid memory.
     pub fn submit(&mut self, hop: &Hop<'_>, waker: TaskWaker) {
         let Hop { links, ends, continues, slack, width } = *hop;
-        let inside = links.iter().all(|link| *link < self.vectors) && ends.is_sorted();
+        let vectors = self.kernel().graph.vectors;
+        let inside = links.iter().all(|link| u64::from(*link) < vectors) && ends.is_sorted();
         let ended = ends.last().map_or(0, |end| *end as usize) == links.len();
         assert!(
-            inside && ended && ends.len() + links.len() <= self.ids as usize,
+            inside && ended && ends.len() + links.len() <= self.max_ids(),
             "links to no vector, or too many"
         );
-        self.slot.write(|request| {
+        self.write_request(|request| {
             (request.pages, request.continues, request.slack, request.width) =
                 (ends.len() as u32, continues, slack, width);
             request.ids.clear();
             request.ids.extend_from_slice(ends);
             request.ids.extend_from_slice(links);
         });
-        self.slot.submit(waker);
+        self.submit_request(waker);
     }
 
-    /// Writes the response to `response`. Returns `None` if there is none yet.
+    /// Waits for the response, and writes it to `response`.
     ///
     /// # Errors
     /// [`GpuError`] if the request has failed.
-    pub fn take_response(&mut self, response: &mut PageResponse) -> Option<Result<(), GpuError>> {
-        self.slot.take_response(|request| {
+    pub async fn wait_for_response(&mut self, cx: &Cx, response: &mut PageResponse) -> Result<(), GpuError> {
+        self.wait_for_request(cx, |request| {
             response.pages.clone_from(&request.next);
             response.starts.clone_from(&request.start_pivots);
             response.scored = request.scored;
         })
+        .await
     }
 }

@@ -1,143 +1,206 @@
-//! Copies and launch for a batch of queries, with any kernel.
+//! Memory, copies and launch for a batch of queries, with any kernel.
 
-use crate::card::{CardMemory, CardQueue, Kernel, Launch};
+use crate::card::{Card, CardMemory, CardQueue, Kernel, Launch};
 use crate::error::GpuError;
 use std::sync::Arc;
 
-/// Inputs and outputs of a kernel for a batch of queries.
-#[derive(Debug)]
-pub(crate) struct Batch<const N: usize> {
-    kernel: Kernel,
-    queue: Box<dyn CardQueue>,
-    /// Memory on the card for each of [`Batch::packed`].
-    inputs: [Box<dyn CardMemory>; N],
-    /// Memory on the card for the outputs.
-    output: Box<dyn CardMemory>,
-    /// Memory that only kernels access, shared with other batches.
-    #[expect(dead_code, reason = "held for as long as kernels run")]
-    resident: Arc<[Box<dyn CardMemory>]>,
-    /// Bytes to copy to the card, for each input.
-    pub(crate) packed: [Vec<u8>; N],
-    /// The outputs of all queries, copied from the card.
-    outputs: Vec<u8>,
-    /// Number of queries.
-    pub(crate) count: usize,
+/// Threads of a block; `THREADS` in `kernels/keys.h`.
+pub(crate) const THREADS: u32 = 128;
+
+/// Largest number of bytes that a query takes in the inputs and outputs of a launch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueryBytes {
+    /// Bytes in [`Inputs::queries`].
+    pub query: usize,
+    /// Bytes in [`Inputs::work`].
+    pub work: usize,
+    /// Bytes in [`Inputs::items`].
+    pub items: usize,
+    /// Bytes of its output.
+    pub output: usize,
+}
+
+impl QueryBytes {
+    /// Returns the sum.
+    pub fn total(&self) -> u64 {
+        (self.query + self.work + self.items + self.output) as u64
+    }
+}
+
+/// Bytes that a launch copies to the card, one query after another.
+#[derive(Debug, Default)]
+pub struct Inputs {
+    /// The queries in the kernel's representation.
+    pub queries: Vec<u8>,
+    /// A struct of fixed size for each query, which says where its query and items are.
+    pub work: Vec<u8>,
+    /// Lists of variable length, such as the ids to score or the groups to scan.
+    pub items: Vec<u8>,
+}
+
+/// Addresses of the inputs and outputs of a launch on the card.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchAddresses {
+    /// Address of [`Inputs::queries`].
+    pub queries: u64,
+    /// Address of [`Inputs::work`].
+    pub work: u64,
+    /// Address of [`Inputs::items`].
+    pub items: u64,
+    /// Address of the outputs.
+    pub output: u64,
 }
 
 /// Parameters of a launch.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct LaunchParameters<'a> {
-    /// Threads of a block. Each query has one block.
-    pub(crate) threads: u32,
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LaunchParameters {
     /// Bytes of shared memory of a block.
-    pub(crate) shared_bytes: u64,
+    pub shared_bytes: u64,
     /// The kernel's parameter.
-    pub(crate) argument: &'a [u8],
+    pub argument: Vec<u8>,
     /// Bytes of output for each query.
-    pub(crate) output_bytes: usize,
+    pub output_bytes: usize,
 }
 
-impl<const N: usize> Batch<N> {
-    /// Creates a batch with inputs copied to `inputs` and outputs copied from `output`. `resident` is kept
-    /// as long as the batch.
-    pub(crate) fn new(
-        kernel: Kernel,
-        queue: Box<dyn CardQueue>,
-        inputs: [Box<dyn CardMemory>; N],
-        output: Box<dyn CardMemory>,
+/// Inputs and outputs of a kernel for a batch of queries.
+#[derive(Debug)]
+pub(super) struct Batch {
+    queue: Box<dyn CardQueue>,
+    /// Memory on the card for each part of [`Batch::inputs`], in their order.
+    input_memory: [Box<dyn CardMemory>; 3],
+    output_memory: Box<dyn CardMemory>,
+    /// Memory that only kernels access, shared with other batches.
+    #[expect(dead_code, reason = "held for as long as kernels run")]
+    resident: Arc<[Box<dyn CardMemory>]>,
+    pub(super) inputs: Inputs,
+    /// The outputs of all queries, copied from the card.
+    outputs: Vec<u8>,
+    /// Bytes of the output of a query.
+    output_bytes: usize,
+}
+
+impl Batch {
+    /// Allocates memory of `card` for up to `queries` queries. `resident` is kept as long as the batch.
+    pub(super) fn allocate(
+        card: &dyn Card,
+        queries: u32,
+        bytes: &QueryBytes,
         resident: Arc<[Box<dyn CardMemory>]>,
-    ) -> Batch<N> {
-        Batch {
-            kernel,
-            queue,
-            inputs,
-            output,
+    ) -> Result<Batch, GpuError> {
+        let allocate =
+            |bytes: usize| card.allocate("the queries in flight", u64::from(queries) * bytes as u64);
+        Ok(Batch {
+            input_memory: [allocate(bytes.query)?, allocate(bytes.work)?, allocate(bytes.items)?],
+            output_memory: allocate(bytes.output)?,
+            queue: card.queue()?,
             resident,
-            packed: std::array::from_fn(|_| Vec::new()),
+            inputs: Inputs::default(),
             outputs: Vec::new(),
-            count: 0,
-        }
+            output_bytes: 0,
+        })
     }
 
-    /// Returns the addresses of the inputs on the card.
-    pub(crate) fn input_addresses(&self) -> [u64; N] {
-        std::array::from_fn(|at| self.inputs[at].address())
+    /// Returns the bytes of the card's memory that the batch takes, without those of `resident`.
+    pub(super) fn bytes(&self) -> u64 {
+        self.input_memory.iter().chain([&self.output_memory]).map(|memory| memory.bytes()).sum()
     }
 
-    /// Returns the address of the outputs on the card.
-    pub(crate) fn output_address(&self) -> u64 {
-        self.output.address()
+    /// Returns the addresses of inputs and outputs.
+    pub(super) fn addresses(&self) -> BatchAddresses {
+        let [queries, work, items] = self.input_memory.each_ref().map(|memory| memory.address());
+        BatchAddresses { queries, work, items, output: self.output_memory.address() }
     }
 
-    /// Removes all queries.
-    pub(crate) fn clear(&mut self) {
-        self.packed.iter_mut().for_each(Vec::clear);
-        self.count = 0;
+    /// Removes all inputs.
+    pub(super) fn clear(&mut self) {
+        let Inputs { queries, work, items } = &mut self.inputs;
+        [queries, work, items].into_iter().for_each(Vec::clear);
     }
 
-    /// Runs the kernel for all queries. Returns the number of bytes copied to the card.
-    pub(crate) fn launch(&mut self, parameters: LaunchParameters<'_>) -> Result<u64, GpuError> {
+    /// Runs the kernel for all `queries` queries. Returns the number of bytes copied to the card.
+    pub(super) fn run(
+        &mut self,
+        kernel: Kernel,
+        queries: usize,
+        parameters: &LaunchParameters,
+    ) -> Result<u64, GpuError> {
+        let Inputs { queries: query_bytes, work, items } = &self.inputs;
         let mut copied = 0;
-        for (memory, bytes) in self.inputs.iter().zip(&self.packed).filter(|(_, bytes)| !bytes.is_empty()) {
-            self.queue.write(&**memory, 0, bytes)?;
-            copied += bytes.len() as u64;
+        for (memory, bytes) in self.input_memory.iter().zip([query_bytes, work, items]) {
+            if !bytes.is_empty() {
+                self.queue.write(&**memory, 0, bytes)?;
+                copied += bytes.len() as u64;
+            }
         }
         self.queue.launch(&Launch {
-            kernel: self.kernel,
-            blocks: self.count as u32,
-            threads: parameters.threads,
+            kernel,
+            blocks: queries as u32,
+            threads: THREADS,
             shared_bytes: parameters.shared_bytes as u32,
-            argument: parameters.argument,
+            argument: &parameters.argument,
         })?;
-        self.outputs.resize(parameters.output_bytes * self.count, 0);
-        self.queue.read(&*self.output, 0, &mut self.outputs)?;
+        self.output_bytes = parameters.output_bytes;
+        self.outputs.resize(self.output_bytes * queries, 0);
+        self.queue.read(&*self.output_memory, 0, &mut self.outputs)?;
         Ok(copied)
     }
 
-    /// Returns the output of query number `at`, in elements of `B` bytes.
-    pub(crate) fn output_of<const B: usize>(&self, at: usize) -> &[[u8; B]] {
-        let bytes = self.outputs.len() / self.count.max(1);
-        self.outputs[bytes * at..][..bytes].as_chunks().0
-    }
-
-    /// Checks that all `numbers` in the outputs are less than `end`, because callers use them as indexes.
-    /// `what` names their kind.
-    pub(crate) fn check(
-        &self,
-        what: &str,
-        numbers: impl Iterator<Item = u32>,
-        end: u64,
-    ) -> Result<(), GpuError> {
-        match { numbers }.find(|number| u64::from(*number) >= end) {
-            Some(number) => Err(GpuError::Kernel {
-                kernel: self.kernel.name(),
-                reason: format!("it returned {what} {number} of {end}"),
-            }),
-            None => Ok(()),
-        }
+    /// Returns the output of query number `at`.
+    pub(super) fn output(&self, at: usize) -> &[u8] {
+        &self.outputs[self.output_bytes * at..][..self.output_bytes]
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::card::CardProfile;
     use std::sync::Mutex;
 
     #[derive(Debug)]
-    struct Memory(u64);
+    struct Memory {
+        address: u64,
+        bytes: u64,
+    }
 
     impl CardMemory for Memory {
         fn address(&self) -> u64 {
-            self.0
+            self.address
         }
 
         fn bytes(&self) -> u64 {
-            64
+            self.bytes
         }
     }
 
-    /// A queue that records its calls, and whose outputs are ascending bytes.
-    #[derive(Debug, Default)]
+    /// A card that records what is called, and whose outputs are ascending bytes.
+    #[derive(Debug)]
+    struct RecordingCard {
+        profile: CardProfile,
+        calls: Arc<Mutex<Vec<String>>>,
+    }
+
+    impl Card for RecordingCard {
+        fn profile(&self) -> &CardProfile {
+            &self.profile
+        }
+
+        fn free_bytes(&self) -> u64 {
+            self.profile.memory_bytes
+        }
+
+        fn allocate(&self, _: &'static str, bytes: u64) -> Result<Box<dyn CardMemory>, GpuError> {
+            let mut calls = self.calls.lock().expect("no panic");
+            calls.push(format!("allocate {bytes}"));
+            Ok(Box::new(Memory { address: calls.len() as u64, bytes }))
+        }
+
+        fn queue(&self) -> Result<Box<dyn CardQueue>, GpuError> {
+            Ok(Box::new(RecordingQueue(self.calls.clone())))
+        }
+    }
+
+    #[derive(Debug)]
     struct RecordingQueue(Arc<Mutex<Vec<String>>>);
 
     impl CardQueue for RecordingQueue {
@@ -166,38 +229,26 @@ mod tests {
 
     #[test]
     fn nonempty_inputs_are_copied_and_outputs_are_in_the_order_of_queries() {
-        let queue = RecordingQueue::default();
-        let calls = queue.0.clone();
-        let memory = |address| Box::new(Memory(address)) as Box<dyn CardMemory>;
-        let inputs = [memory(1), memory(2), memory(3)];
-        let mut batch = Batch::new(Kernel::Scan, Box::new(queue), inputs, memory(4), Arc::new([]));
+        let profile = CardProfile { name: "recording".into(), memory_bytes: 1 << 20, shared_bytes: 1 << 10 };
+        let card = RecordingCard { profile, calls: Arc::default() };
+        let bytes = QueryBytes { query: 2, work: 5, items: 3, output: 4 };
+        let mut batch = Batch::allocate(&card, 3, &bytes, Arc::new([])).expect("memory");
+        let allocated: Vec<String> = card.calls.lock().expect("no panic").drain(..).collect();
+        assert_eq!(allocated, ["allocate 6", "allocate 15", "allocate 9", "allocate 12"]);
+        assert_eq!((batch.bytes(), bytes.total()), (42, 14));
+        assert_eq!(batch.addresses(), BatchAddresses { queries: 1, work: 2, items: 3, output: 4 });
+        let parameters = LaunchParameters { shared_bytes: 9, argument: Vec::new(), output_bytes: 4 };
         for queries in [3, 2] {
             batch.clear();
-            batch.packed[0].extend([7; 2]);
-            batch.packed[2].extend([8; 3]);
-            batch.count = queries;
-            let parameters =
-                LaunchParameters { threads: 128, shared_bytes: 9, argument: &[], output_bytes: 4 };
-            assert_eq!(batch.launch(parameters), Ok(5));
+            batch.inputs.queries.extend([7; 2]);
+            batch.inputs.items.extend([8; 3]);
+            assert_eq!(batch.run(Kernel::Scan, queries, &parameters), Ok(5));
             let expected = ["write [7, 7] to 1 + 0", "write [8, 8, 8] to 3 + 0"].map(String::from);
             let expected = expected.into_iter().chain([format!("{queries} blocks of 128, 9 bytes")]);
-            assert!(calls.lock().expect("no panic").drain(..).eq(expected));
-            assert_eq!(batch.output_of(1), [[4, 5], [6, 7]]);
-            assert_eq!(
-                batch.output_of(queries - 1).last(),
-                Some(&[4 * queries as u8 - 2, 4 * queries as u8 - 1])
-            );
+            assert!(card.calls.lock().expect("no panic").drain(..).eq(expected));
+            for at in 0..queries as u8 {
+                assert_eq!(batch.output(at.into()), [4 * at, 4 * at + 1, 4 * at + 2, 4 * at + 3]);
+            }
         }
-    }
-
-    #[test]
-    fn invalid_numbers_in_outputs_are_detected() {
-        let memory = || Box::new(Memory(0)) as Box<dyn CardMemory>;
-        let inputs = [memory(), memory(), memory()];
-        let batch =
-            Batch::new(Kernel::Hop, Box::new(RecordingQueue::default()), inputs, memory(), Arc::new([]));
-        assert_eq!(batch.check("vector", [0, 9].into_iter(), 10), Ok(()));
-        let error = batch.check("vector", [0, 10, 11].into_iter(), 10).expect_err("one too many");
-        assert_eq!(error.to_string(), "the kernel hop: it returned vector 10 of 10");
     }
 }

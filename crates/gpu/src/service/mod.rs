@@ -4,15 +4,21 @@
 //! other (GustANN, section 4.1.3), are an option for comparisons.
 
 mod batch;
+mod kernel;
 mod slot;
 mod worker;
 
-pub(crate) use batch::{Batch, LaunchParameters};
-pub(crate) use slot::{ServiceLimits, ServiceSlot, ServiceState};
-pub(crate) use worker::BatchLaunch;
+pub(crate) use batch::THREADS;
+pub use batch::{BatchAddresses, Inputs, LaunchParameters, QueryBytes};
+pub use kernel::QueryKernel;
+pub(crate) use kernel::check_numbers;
+pub use slot::ServiceSlot;
 
-use crate::card::CardProfile;
+use crate::card::{Card, CardMemory, CardProfile};
 use crate::error::GpuError;
+use batch::Batch;
+use bathyal_tier::Cx;
+use slot::{ServiceLimits, ServiceState};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -37,7 +43,7 @@ const STOP_CHECK: Duration = Duration::from_micros(100);
 
 /// Returns the maximum number of queries of a launch, and the number of launches, for `slots` slots. Together
 /// the launches have room for all slots.
-pub(crate) fn launches(slots: u32) -> (u32, u32) {
+fn launches(slots: u32) -> (u32, u32) {
     let launches = LAUNCHES.min(slots).max(1);
     (slots.div_ceil(launches), launches)
 }
@@ -60,31 +66,47 @@ pub struct CardCounters {
     pub bytes: u64,
 }
 
-/// The worker threads of a card, and the state that they share with queries.
+/// Service that executes the requests of queries on a card by the kernel `K`.
 #[derive(Debug)]
-pub(crate) struct Service<B: BatchLaunch> {
-    shared: Arc<ServiceState<B::Request>>,
+pub struct Service<K: QueryKernel> {
+    shared: Arc<ServiceState<K>>,
     threads: Vec<JoinHandle<()>>,
+    resident_bytes: u64,
 }
 
-impl<B: BatchLaunch> Service<B> {
-    /// Starts to serve queries within `limits`, with one worker thread for each of `launches`.
+impl<K: QueryKernel> Service<K> {
+    /// Allocates memory for the launches of `slots` queries, and starts the worker threads. `resident` is
+    /// memory that only the kernel accesses. With `mini_batch`, a launch waits for this many queries, or for
+    /// all with a slot.
     ///
     /// # Errors
-    /// [`GpuError::Unsuited`] for a mini-batch of 0 queries, or of more than a launch has room for;
-    /// [`GpuError::Driver`] if a thread cannot be started.
-    pub(crate) fn start(limits: ServiceLimits, launches: Vec<B>) -> Result<Service<B>, GpuError> {
-        if let Some(batch) = limits.mini_batch.filter(|batch| !(1..=limits.launch_queries).contains(batch)) {
+    /// [`GpuError::Memory`] if the inputs and outputs do not fit; [`GpuError::Unsuited`] for a mini-batch of
+    /// 0 queries, or of more than a launch has room for; [`GpuError::Driver`], also if a thread cannot be
+    /// started.
+    pub(crate) fn with_kernel(
+        card: &dyn Card,
+        kernel: K,
+        resident: impl IntoIterator<Item = Box<dyn CardMemory>>,
+        slots: u32,
+        mini_batch: Option<u32>,
+    ) -> Result<Service<K>, GpuError> {
+        let (resident, query_bytes): (Arc<[_]>, _) = (resident.into_iter().collect(), kernel.query_bytes());
+        let (launch_queries, launch_count) = launches(slots);
+        let allocate = |_| Batch::allocate(card, launch_queries, &query_bytes, resident.clone());
+        let batches: Vec<Batch> = (0..launch_count).map(allocate).collect::<Result<_, _>>()?;
+        if let Some(batch) = mini_batch.filter(|batch| !(1..=launch_queries).contains(batch)) {
             return Err(GpuError::Unsuited(format!(
-                "a mini-batch of {batch} queries is not possible: on a graphics card it must have 1 to {}",
-                limits.launch_queries
+                "a mini-batch of {batch} queries is not possible: on a graphics card it must have 1 to \
+                 {launch_queries}"
             )));
         }
-        let shared = Arc::new(ServiceState::new(limits));
+        let shared = Arc::new(ServiceState::new(kernel, ServiceLimits { slots, launch_queries, mini_batch }));
+        let memory_bytes = resident.iter().map(|memory| memory.bytes());
+        let resident_bytes = memory_bytes.chain(batches.iter().map(Batch::bytes)).sum();
         // If a thread cannot be started, dropping this stops the others.
-        let mut service = Service { shared: shared.clone(), threads: Vec::new() };
-        for launch in launches {
-            let worker = Worker::new(shared.clone(), launch);
+        let mut service = Service { shared: shared.clone(), threads: Vec::new(), resident_bytes };
+        for batch in batches {
+            let worker = Worker::new(shared.clone(), batch);
             let thread = std::thread::Builder::new().name("bathyal-card".into()).spawn(|| worker.run());
             let failed =
                 |e: std::io::Error| GpuError::Driver { operation: "start its thread", reason: e.to_string() };
@@ -93,13 +115,28 @@ impl<B: BatchLaunch> Service<B> {
         Ok(service)
     }
 
-    /// Returns the state shared with queries.
-    pub(crate) fn shared(&self) -> &Arc<ServiceState<B::Request>> {
-        &self.shared
+    /// Takes a slot for the query of `cx`, as soon as one is free.
+    pub async fn wait_for_slot(&self, cx: &Cx) -> ServiceSlot<K> {
+        loop {
+            match ServiceSlot::acquire(&self.shared, cx.task_waker()) {
+                Some(slot) => return slot,
+                None => cx.parked().await,
+            }
+        }
+    }
+
+    /// Returns the kernel.
+    pub(crate) fn kernel(&self) -> &K {
+        &self.shared.kernel
+    }
+
+    /// Returns the bytes of the card's memory that the service takes.
+    pub fn resident_bytes(&self) -> u64 {
+        self.resident_bytes
     }
 
     /// Returns the counters.
-    pub(crate) fn counters(&self) -> CardCounters {
+    pub fn counters(&self) -> CardCounters {
         let counters = &self.shared.counters;
         CardCounters {
             launches: counters[0].load(Ordering::Relaxed),
@@ -109,7 +146,7 @@ impl<B: BatchLaunch> Service<B> {
     }
 }
 
-impl<B: BatchLaunch> Drop for Service<B> {
+impl<K: QueryKernel> Drop for Service<K> {
     fn drop(&mut self) {
         self.shared.stop();
         let until = Instant::now() + STOP_TIME;

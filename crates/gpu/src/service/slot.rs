@@ -1,14 +1,15 @@
 //! The slots of queries, through which queries and the worker threads of a card exchange requests and
 //! responses.
 
+use super::kernel::QueryKernel;
 use crate::error::GpuError;
-use bathyal_tier::TaskWaker;
+use bathyal_tier::{Cx, TaskWaker};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// State of a slot's request.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) enum RequestState {
+pub(super) enum RequestState {
     /// The query writes it.
     #[default]
     Idle,
@@ -20,22 +21,22 @@ pub(crate) enum RequestState {
 
 /// Content of a slot. The memory of the request is reused.
 #[derive(Default)]
-pub(crate) struct SlotEntry<R> {
+pub(super) struct SlotEntry<R> {
     pub(super) state: RequestState,
     pub(super) waker: Option<TaskWaker>,
     /// The request, with the response.
-    pub(crate) request: R,
+    pub(super) request: R,
 }
 
 /// Limits of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ServiceLimits {
+pub(super) struct ServiceLimits {
     /// Maximum number of queries with a slot.
-    pub(crate) slots: u32,
+    pub(super) slots: u32,
     /// Maximum number of queries of a launch.
-    pub(crate) launch_queries: u32,
+    pub(super) launch_queries: u32,
     /// Queries that a launch waits for, or all with a slot if those are fewer; `None` does not wait.
-    pub(crate) mini_batch: Option<u32>,
+    pub(super) mini_batch: Option<u32>,
 }
 
 impl ServiceLimits {
@@ -60,25 +61,27 @@ pub(super) struct RequestQueue {
 }
 
 /// State shared by queries and worker threads.
-pub(crate) struct ServiceState<R> {
+pub(super) struct ServiceState<K: QueryKernel> {
+    pub(super) kernel: K,
     pub(super) limits: ServiceLimits,
     queue: Mutex<RequestQueue>,
     /// Wakes workers when a launch may be possible.
     pub(super) work_available: Condvar,
-    slots: Vec<Mutex<SlotEntry<R>>>,
+    slots: Vec<Mutex<SlotEntry<K::Request>>>,
     /// Number of launches, of requests, and of bytes copied to the card.
     pub(super) counters: [AtomicU64; 3],
 }
 
-impl<R> std::fmt::Debug for ServiceState<R> {
+impl<K: QueryKernel> std::fmt::Debug for ServiceState<K> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("ServiceState").field("slots", &self.slots.len()).finish_non_exhaustive()
     }
 }
 
-impl<R: Default> ServiceState<R> {
-    pub(super) fn new(limits: ServiceLimits) -> ServiceState<R> {
+impl<K: QueryKernel> ServiceState<K> {
+    pub(super) fn new(kernel: K, limits: ServiceLimits) -> ServiceState<K> {
         ServiceState {
+            kernel,
             limits,
             queue: Mutex::new(RequestQueue {
                 free_slots: (0..limits.slots).rev().collect(),
@@ -89,14 +92,12 @@ impl<R: Default> ServiceState<R> {
             counters: Default::default(),
         }
     }
-}
 
-impl<R> ServiceState<R> {
     pub(super) fn queue(&self) -> MutexGuard<'_, RequestQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn slot(&self, slot: u32) -> MutexGuard<'_, SlotEntry<R>> {
+    pub(super) fn slot(&self, slot: u32) -> MutexGuard<'_, SlotEntry<K::Request>> {
         self.slots[slot as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -132,31 +133,36 @@ impl<R> ServiceState<R> {
     }
 }
 
-/// A slot, held by one query. Dropping it frees the slot.
+/// A slot for a query on the card, freed when this is dropped.
 #[derive(Debug)]
-pub(crate) struct ServiceSlot<R> {
-    shared: Arc<ServiceState<R>>,
+pub struct ServiceSlot<K: QueryKernel> {
+    shared: Arc<ServiceState<K>>,
     number: u32,
 }
 
-impl<R> ServiceSlot<R> {
+impl<K: QueryKernel> ServiceSlot<K> {
     /// Takes a free slot. Returns `None` if there is none; then `waker` is woken when a slot is freed.
-    pub(crate) fn acquire(shared: &Arc<ServiceState<R>>, waker: Option<TaskWaker>) -> Option<ServiceSlot<R>> {
+    pub(super) fn acquire(shared: &Arc<ServiceState<K>>, waker: TaskWaker) -> Option<ServiceSlot<K>> {
         let mut queue = shared.queue();
         let Some(number) = queue.free_slots.pop() else {
-            queue.slot_waiters.extend(waker);
+            queue.slot_waiters.push(waker);
             return None;
         };
         Some(ServiceSlot { shared: shared.clone(), number })
     }
 
+    /// Returns the kernel.
+    pub(crate) fn kernel(&self) -> &K {
+        &self.shared.kernel
+    }
+
     /// Writes the next request.
-    pub(crate) fn write(&mut self, write: impl FnOnce(&mut R)) {
+    pub(crate) fn write_request(&mut self, write: impl FnOnce(&mut K::Request)) {
         write(&mut self.shared.slot(self.number).request);
     }
 
     /// Submits the request. `waker` is woken when there is a response.
-    pub(crate) fn submit(&mut self, waker: TaskWaker) {
+    pub(crate) fn submit_request(&mut self, waker: TaskWaker) {
         let mut entry = self.shared.slot(self.number);
         entry.waker = Some(waker);
         entry.state = RequestState::Submitted { abandoned: false };
@@ -177,11 +183,25 @@ impl<R> ServiceSlot<R> {
         self.shared.work_available.notify_one();
     }
 
-    /// Calls `read` with the response. Returns `None` if there is none yet.
+    /// Waits until the request has completed, and calls `read` with it.
     ///
     /// # Errors
     /// [`GpuError`] if the request has failed.
-    pub(crate) fn take_response(&mut self, read: impl FnOnce(&R)) -> Option<Result<(), GpuError>> {
+    pub(crate) async fn wait_for_request(
+        &mut self,
+        cx: &Cx,
+        mut read: impl FnMut(&K::Request),
+    ) -> Result<(), GpuError> {
+        loop {
+            match self.take_result(&mut read) {
+                Some(result) => return result,
+                None => cx.parked().await,
+            }
+        }
+    }
+
+    /// Calls `read` with the request if it has succeeded. Returns `None` if it has not completed yet.
+    fn take_result(&mut self, read: impl FnOnce(&K::Request)) -> Option<Result<(), GpuError>> {
         let mut entry = self.shared.slot(self.number);
         if !matches!(entry.state, RequestState::Done(_)) {
             return None;
@@ -194,7 +214,7 @@ impl<R> ServiceSlot<R> {
     }
 }
 
-impl<R> Drop for ServiceSlot<R> {
+impl<K: QueryKernel> Drop for ServiceSlot<K> {
     fn drop(&mut self) {
         let mut entry = self.shared.slot(self.number);
         if let RequestState::Submitted { abandoned } = &mut entry.state {

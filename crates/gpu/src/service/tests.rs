@@ -1,12 +1,14 @@
-//! Tests of queries, launches and failures, with a kernel that doubles numbers.
+//! Tests of queries, launches and failures, with a card that doubles numbers.
 
 use super::*;
+use crate::card::{CardQueue, Kernel, Launch};
+use crate::fields::{append_fields, read_u32s};
 use bathyal_tier::backend::dram::DramTier;
 use bathyal_tier::{Control, Cx, Engine, EngineOptions};
 use std::sync::{Condvar, Mutex};
 
 /// Records of the launches of all workers.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct LaunchRecords {
     /// Number of requests of each launch.
     sizes: Mutex<Vec<usize>>,
@@ -15,26 +17,60 @@ struct LaunchRecords {
     another: Condvar,
 }
 
-/// Doubles numbers. The number 13 causes a panic, and 14 an error. A launch with the number 15 lasts until
-/// another launch has begun, and one with 16 lasts a second.
-#[derive(Default)]
-struct DoublingLaunch {
+/// A card that doubles numbers. The number 13 causes a panic, and 14 an error. A launch with the number 15
+/// lasts until another launch has begun, and one with 16 lasts a second.
+#[derive(Debug)]
+struct DoublingCard {
+    profile: CardProfile,
+    records: Arc<LaunchRecords>,
+}
+
+impl Card for DoublingCard {
+    fn profile(&self) -> &CardProfile {
+        &self.profile
+    }
+
+    fn free_bytes(&self) -> u64 {
+        self.profile.memory_bytes
+    }
+
+    fn allocate(&self, _: &'static str, bytes: u64) -> Result<Box<dyn CardMemory>, GpuError> {
+        Ok(Box::new(DoublingMemory(bytes)))
+    }
+
+    fn queue(&self) -> Result<Box<dyn CardQueue>, GpuError> {
+        Ok(Box::new(DoublingQueue { numbers: Vec::new(), records: self.records.clone() }))
+    }
+}
+
+#[derive(Debug)]
+struct DoublingMemory(u64);
+
+impl CardMemory for DoublingMemory {
+    fn address(&self) -> u64 {
+        0
+    }
+
+    fn bytes(&self) -> u64 {
+        self.0
+    }
+}
+
+#[derive(Debug)]
+struct DoublingQueue {
     numbers: Vec<u32>,
     records: Arc<LaunchRecords>,
 }
 
-impl BatchLaunch for DoublingLaunch {
-    type Request = u32;
-
-    fn clear(&mut self) {
-        self.numbers.clear();
+impl CardQueue for DoublingQueue {
+    fn write(&mut self, to: &dyn CardMemory, offset: u64, bytes: &[u8]) -> Result<(), GpuError> {
+        assert!(offset == 0 && bytes.len() as u64 <= to.bytes(), "a batch has room for its queries");
+        self.numbers = read_u32s(bytes).collect();
+        Ok(())
     }
 
-    fn add(&mut self, _: u32, request: &mut u32) {
-        self.numbers.push(*request);
-    }
-
-    fn run(&mut self) -> Result<u64, GpuError> {
+    fn launch(&mut self, launch: &Launch<'_>) -> Result<(), GpuError> {
+        assert_eq!((launch.blocks as usize, launch.threads), (self.numbers.len(), THREADS));
         let LaunchRecords { sizes, begun, another } = &*self.records;
         sizes.lock().expect("no panic").push(self.numbers.len());
         let mut now = begun.lock().expect("no panic");
@@ -55,54 +91,85 @@ impl BatchLaunch for DoublingLaunch {
             return Err(GpuError::Driver { operation: "double", reason: "of 14".into() });
         }
         self.numbers.iter_mut().for_each(|number| *number *= 2);
-        Ok(4 * self.numbers.len() as u64)
+        Ok(())
     }
 
-    fn write_response(&mut self, at: usize, request: &mut u32) {
-        *request = self.numbers[at];
+    fn finish(&mut self) -> Result<(), GpuError> {
+        Ok(())
+    }
+
+    fn read(&mut self, _: &dyn CardMemory, _: u64, out: &mut [u8]) -> Result<(), GpuError> {
+        let mut bytes = Vec::new();
+        append_fields(&[], &self.numbers, &mut bytes);
+        out.copy_from_slice(&bytes);
+        Ok(())
     }
 }
 
+/// A kernel whose requests and responses are numbers. The response 2 * 17 is invalid.
+#[derive(Debug)]
+struct DoublingKernel;
+
+impl QueryKernel for DoublingKernel {
+    type Request = u32;
+    type Sizes = ();
+
+    fn kernel(&self) -> Kernel {
+        Kernel::Hop
+    }
+
+    fn query_bytes(&self) -> QueryBytes {
+        QueryBytes { query: 0, work: 4, items: 0, output: 4 }
+    }
+
+    fn add(&self, _: u32, request: &mut u32, inputs: &mut Inputs, (): &mut ()) {
+        append_fields(&[], &[*request], &mut inputs.work);
+    }
+
+    fn parameters(&self, (): &(), _: &BatchAddresses) -> LaunchParameters {
+        LaunchParameters { shared_bytes: 0, argument: Vec::new(), output_bytes: 4 }
+    }
+
+    fn check(&self, (): &(), output: &[u8]) -> Result<(), GpuError> {
+        let invalid = read_u32s(output).filter(|number| *number == 2 * 17);
+        check_numbers(Kernel::Hop, "number", invalid, 0)
+    }
+
+    fn write_response(&self, (): &(), output: &[u8], request: &mut u32) {
+        *request = read_u32s(output).next().expect("a number");
+    }
+}
+
+fn doubling_card() -> DoublingCard {
+    let profile = CardProfile { name: "doubling".into(), memory_bytes: 1 << 30, shared_bytes: 48 << 10 };
+    DoublingCard { profile, records: Arc::default() }
+}
+
 /// Starts a service with this many slots. Returns it with the records of its launches.
-fn service(slots: u32, mini_batch: Option<u32>) -> (Service<DoublingLaunch>, Arc<LaunchRecords>) {
-    let records = Arc::<LaunchRecords>::default();
-    let (launch_queries, launches) = launches(slots);
-    let launches =
-        (0..launches).map(|_| DoublingLaunch { numbers: Vec::new(), records: records.clone() }).collect();
-    (Service::start(ServiceLimits { slots, launch_queries, mini_batch }, launches).expect("threads"), records)
+fn service(slots: u32, mini_batch: Option<u32>) -> (Service<DoublingKernel>, Arc<LaunchRecords>) {
+    let card = doubling_card();
+    let service = Service::with_kernel(&card, DoublingKernel, [], slots, mini_batch).expect("threads");
+    (service, card.records)
 }
 
 fn engine() -> Engine {
     Engine::new(Arc::new(DramTier::new(vec![0; 64])), EngineOptions::default()).expect("an engine")
 }
 
-async fn acquired(service: &Service<DoublingLaunch>, cx: &Cx) -> ServiceSlot<u32> {
-    loop {
-        match ServiceSlot::acquire(service.shared(), Some(cx.task_waker())) {
-            Some(slot) => return slot,
-            None => cx.parked().await,
-        }
-    }
+fn submit(slot: &mut ServiceSlot<DoublingKernel>, number: u32, cx: &Cx) {
+    slot.write_request(|request| *request = number);
+    slot.submit_request(cx.task_waker());
 }
 
-fn submit(slot: &mut ServiceSlot<u32>, number: u32, cx: &Cx) {
-    slot.write(|request| *request = number);
-    slot.submit(cx.task_waker());
-}
-
-async fn response_of(slot: &mut ServiceSlot<u32>, cx: &Cx) -> Result<u32, GpuError> {
+async fn response_of(slot: &mut ServiceSlot<DoublingKernel>, cx: &Cx) -> Result<u32, GpuError> {
     let mut response = 0;
-    loop {
-        match slot.take_response(|request| response = *request) {
-            Some(outcome) => return outcome.map(|()| response),
-            None => cx.parked().await,
-        }
-    }
+    slot.wait_for_request(cx, |request| response = *request).await?;
+    Ok(response)
 }
 
 /// Doubles `numbers`, with `in_flight` queries at a time. Returns each number with its result.
 fn doubled(
-    service: &Service<DoublingLaunch>,
+    service: &Service<DoublingKernel>,
     numbers: &[u32],
     in_flight: usize,
 ) -> Vec<(u32, Result<u32, GpuError>)> {
@@ -110,7 +177,7 @@ fn doubled(
     let next = |cx: &Cx| {
         let (number, cx) = (numbers.next()?, cx.clone());
         Some(async move {
-            let mut slot = acquired(service, &cx).await;
+            let mut slot = service.wait_for_slot(&cx).await;
             submit(&mut slot, number, &cx);
             (number, response_of(&mut slot, &cx).await)
         })
@@ -141,6 +208,8 @@ fn requests_that_arrive_during_a_launch_share_the_next_one() {
     assert!(all.len() == numbers.len() && all_doubled(&all));
     let counters = service.counters();
     assert!(counters.asked == 300 && counters.bytes == 1200 && counters.launches <= 300, "{counters:?}");
+    // Two launches of one query each, with 4 bytes of input and of output.
+    assert_eq!(service.resident_bytes(), 16);
 }
 
 #[test]
@@ -156,7 +225,7 @@ fn two_launches_run_at_a_time() {
 
 #[test]
 fn failures_reach_every_query_and_none_waits_forever() {
-    for (bad, mini_batch) in [(13, None), (14, None), (13, Some(2)), (14, Some(2))] {
+    for (bad, mini_batch) in [(13, None), (14, None), (17, None), (13, Some(2)), (14, Some(2))] {
         let (service, _) = service(4, mini_batch);
         let all = doubled(&service, &[1, 2, bad, 3, 4, 5], 4);
         assert_eq!(all.len(), 6);
@@ -186,7 +255,7 @@ fn an_abandoned_query_frees_its_slot() {
         // Numbers that cause no panic or error.
         for number in 100..150 {
             let abandoned = |cx: &Cx| {
-                let slot = ServiceSlot::acquire(service.shared(), None);
+                let slot = ServiceSlot::acquire(&service.shared, cx.task_waker());
                 let cx = cx.clone();
                 async move {
                     if let Some(mut slot) = slot {
@@ -210,7 +279,7 @@ fn spurious_wakeups_do_not_starve_other_queries() {
             // The first three poll for a slot repeatedly, like queries that are woken for another reason.
             let mut spurious = if number == 0 { 0 } else { 3 };
             let mut slot = loop {
-                match ServiceSlot::acquire(service.shared(), Some(cx.task_waker())) {
+                match ServiceSlot::acquire(&service.shared, cx.task_waker()) {
                     Some(slot) => break slot,
                     None if spurious > 0 => {
                         spurious -= 1;
@@ -242,7 +311,7 @@ fn a_mini_batch_waits_until_it_is_full_or_all_queries_have_submitted() {
         async move {
             let mut held = Vec::new();
             for _ in 0..7 {
-                held.push(acquired(service, &cx).await);
+                held.push(service.wait_for_slot(&cx).await);
             }
             for (number, slot) in held.iter_mut().enumerate().take(3) {
                 submit(slot, number as u32, &cx);
@@ -274,9 +343,8 @@ fn a_mini_batch_waits_until_it_is_full_or_all_queries_have_submitted() {
 #[test]
 fn a_mini_batch_must_fit_a_launch() {
     for batch in [0, 7] {
-        let launches = vec![DoublingLaunch::default()];
-        let limits = ServiceLimits { slots: 12, launch_queries: 6, mini_batch: Some(batch) };
-        let error = Service::start(limits, launches).map(drop).expect_err("a batch that does not fit");
+        let started = Service::with_kernel(&doubling_card(), DoublingKernel, [], 12, Some(batch));
+        let error = started.map(drop).expect_err("a batch that does not fit");
         assert_eq!(
             error.to_string(),
             format!(
@@ -291,7 +359,7 @@ fn stopping_waits_for_a_launch_but_not_forever() {
     let (service, _) = service(2, None);
     let abandoned = |cx: &Cx| {
         let cx = cx.clone();
-        let slot = ServiceSlot::acquire(service.shared(), None);
+        let slot = ServiceSlot::acquire(&service.shared, cx.task_waker());
         async move {
             if let Some(mut slot) = slot {
                 submit(&mut slot, 16, &cx);

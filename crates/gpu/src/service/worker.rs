@@ -1,6 +1,8 @@
 //! The worker threads of a card. One launch serves all requests that were submitted while the workers were
 //! busy. While one launch runs, another worker packs the next.
 
+use super::batch::Batch;
+use super::kernel::QueryKernel;
 use super::slot::{RequestState, ServiceState};
 use crate::error::GpuError;
 use std::collections::VecDeque;
@@ -8,36 +10,20 @@ use std::panic::AssertUnwindSafe;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-/// Serves a batch of requests with one launch.
-pub(crate) trait BatchLaunch: Send + 'static {
-    /// Request of a query, with room for the response.
-    type Request: Default + Send;
-
-    /// Removes the requests of the last launch.
-    fn clear(&mut self);
-
-    /// Adds the request of `slot`.
-    fn add(&mut self, slot: u32, request: &mut Self::Request);
-
-    /// Runs the kernel for all requests. Returns the number of bytes copied to the card.
-    fn run(&mut self) -> Result<u64, GpuError>;
-
-    /// Writes the response to the request that was added as number `at`.
-    fn write_response(&mut self, at: usize, request: &mut Self::Request);
-}
-
 /// A worker thread, which makes one launch after another.
-pub(super) struct Worker<B: BatchLaunch> {
-    shared: Arc<ServiceState<B::Request>>,
-    launch: B,
+pub(super) struct Worker<K: QueryKernel> {
+    shared: Arc<ServiceState<K>>,
+    batch: Batch,
+    /// Largest sizes among the requests of its launch.
+    sizes: K::Sizes,
     /// Slots of its launch whose queries have not received the result yet, in the order in which they were
     /// added.
     slots: VecDeque<u32>,
 }
 
-impl<B: BatchLaunch> Worker<B> {
-    pub(super) fn new(shared: Arc<ServiceState<B::Request>>, launch: B) -> Worker<B> {
-        Worker { shared, launch, slots: VecDeque::new() }
+impl<K: QueryKernel> Worker<K> {
+    pub(super) fn new(shared: Arc<ServiceState<K>>, batch: Batch) -> Worker<K> {
+        Worker { shared, batch, sizes: K::Sizes::default(), slots: VecDeque::new() }
     }
 
     /// Serves requests until the service stops. If it panics, it fails all requests, so that no query waits
@@ -50,11 +36,7 @@ impl<B: BatchLaunch> Worker<B> {
 
     fn serve(&mut self) {
         while self.wait() {
-            self.launch.clear();
-            for slot in &self.slots {
-                self.launch.add(*slot, &mut self.shared.slot(*slot).request);
-            }
-            match self.launch.run() {
+            match self.launch() {
                 Ok(bytes) => {
                     let increments = [1, self.slots.len() as u64, bytes];
                     for (counter, increment) in self.shared.counters.iter().zip(increments) {
@@ -65,6 +47,21 @@ impl<B: BatchLaunch> Worker<B> {
                 Err(error) => self.fail(error),
             }
         }
+    }
+
+    /// Runs the kernel for the requests of its slots. Returns the number of bytes copied to the card.
+    fn launch(&mut self) -> Result<u64, GpuError> {
+        let Worker { shared, batch, sizes, slots } = self;
+        let kernel = &shared.kernel;
+        batch.clear();
+        *sizes = K::Sizes::default();
+        for slot in &*slots {
+            kernel.add(*slot, &mut shared.slot(*slot).request, &mut batch.inputs, sizes);
+        }
+        let parameters = kernel.parameters(sizes, &batch.addresses());
+        let copied = batch.run(kernel.kernel(), slots.len(), &parameters)?;
+        (0..slots.len()).try_for_each(|at| kernel.check(sizes, batch.output(at)))?;
+        Ok(copied)
     }
 
     /// Waits until a launch can be made, and takes its slots from the queue. Returns false if the service
@@ -100,7 +97,8 @@ impl<B: BatchLaunch> Worker<B> {
         while let Some(slot) = self.slots.front().copied() {
             let mut entry = self.shared.slot(slot);
             if result.is_ok() {
-                self.launch.write_response(count - self.slots.len(), &mut entry.request);
+                let output = self.batch.output(count - self.slots.len());
+                self.shared.kernel.write_response(&self.sizes, output, &mut entry.request);
             }
             // From here on the slot may be reused.
             self.slots.pop_front();

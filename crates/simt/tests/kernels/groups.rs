@@ -1,4 +1,4 @@
-//! Groups of codes of random vectors, scanned on a card and on this processor.
+//! Scans of groups of codes of random vectors, on a card and on the processor.
 
 use super::stored::Stored;
 use bathyal_gpu::scans::{Group, Shape, Tables, Upload};
@@ -14,49 +14,60 @@ use std::sync::Arc;
 
 const GROUPS: usize = 25;
 const QUERIES: usize = 6;
-/// Slots of the card: fewer than queries that run.
+/// Slots of the card: fewer than running queries.
 const SLOTS: u32 = 3;
 
-/// Groups of codes, and what is asked of them.
+/// Groups of codes, and queries.
 pub struct Groups {
     codec: Codec,
     codes: Vec<u8>,
     held: Vec<usize>,
     centroids: Vec<Vec<f32>>,
     queries: Vec<Vec<f32>>,
-    /// Places of each group.
-    room: usize,
+    /// Number of places of each group.
+    places: usize,
     list: usize,
 }
 
+/// Result of a query on a card.
+struct ScanResult {
+    /// Number of the query.
+    query: usize,
+    /// Number of codes that were found.
+    found: u32,
+    /// The best codes by place, or the nearest vectors by id.
+    hits: Vec<Neighbor>,
+}
+
 impl Groups {
-    /// Of codes of `bytes` bytes at most of vectors of `dim` dimensions, up to `room` in a group.
-    pub fn new(kind: &str, bytes: usize, dim: usize, room: usize, list: usize, metric: Metric) -> Groups {
+    /// Creates codes of at most `bytes` bytes of random vectors of `dim` dimensions, up to `places` in a
+    /// group.
+    pub fn new(kind: &str, bytes: usize, dim: usize, places: usize, list: usize, metric: Metric) -> Groups {
         let mut random = SmallRng::seed_from_u64(11);
-        // Small whole numbers, so that many vectors are the same and as far away as others.
+        // Components are small whole numbers, so that many vectors and distances are equal.
         let mut row = || (0..dim).map(|_| random.random_range(0..3) as f32 - 1.0).collect::<Vec<f32>>();
         let centroids: Vec<Vec<f32>> = (0..GROUPS).map(|_| row()).collect();
         let queries = (0..QUERIES).map(|_| row()).collect();
         let sample: Vec<f32> = (0..600).flat_map(|_| row()).collect();
         let kind: CodeKind = kind.parse().unwrap();
         let codec = Codec::train(kind, bytes, metric, &sample, dim, 1, 1).unwrap();
-        // One that holds a vector, one that is full, and others between.
-        let held: Vec<usize> = (0..GROUPS).map(|g| (g * 37 % room + 1).min(room)).collect();
-        let blocks = room.div_ceil(SCAN_BLOCK) * codec.block_bytes();
+        // One group has a single vector, one is full, and others are between.
+        let held: Vec<usize> = (0..GROUPS).map(|g| (g * 37 % places + 1).min(places)).collect();
+        let blocks = places.div_ceil(SCAN_BLOCK) * codec.block_bytes();
         let mut codes = vec![0; GROUPS * blocks];
         for ((codes, held), centroid) in codes.chunks_exact_mut(blocks).zip(&held).zip(&centroids) {
             let mut rows: Vec<f32> = (0..*held).flat_map(|_| row()).collect();
-            // Twins, which only their places tell apart.
+            // Equal vectors differ only in their places.
             if *held > 1 {
                 rows.copy_within(0..dim, dim);
             }
             let used = held.div_ceil(SCAN_BLOCK) * codec.block_bytes();
             codec.encode_group(&rows, centroid, &mut codes[..used], &mut EncodeScratch::default());
         }
-        Groups { codec, codes, held, centroids, queries, room, list }
+        Groups { codec, codes, held, centroids, queries, places, list }
     }
 
-    /// What the card is told.
+    /// Returns the shape of scans.
     pub fn shape(&self, slots: u32) -> Shape {
         let codes = self.codec.plane_codes().unwrap();
         Shape {
@@ -64,15 +75,15 @@ impl Groups {
             factor_bytes: codes.factor_bytes as u32,
             plane_bytes: codes.bytes.len() as u32,
             groups: GROUPS as u32,
-            group_blocks: self.room.div_ceil(SCAN_BLOCK) as u32,
-            group_vectors: self.room as u32,
+            group_blocks: self.places.div_ceil(SCAN_BLOCK) as u32,
+            group_vectors: self.places as u32,
             list: self.list as u32,
             scanned: GROUPS as u32,
             slots,
         }
     }
 
-    /// The groups that query number `query` scans, in some order, and how far their centroids are.
+    /// Returns the groups that query number `query` scans, in random order.
     fn scanned(&self, query: usize) -> Vec<Group> {
         let mut numbers: Vec<u32> = (0..GROUPS as u32).filter(|g| *g as usize % QUERIES != query).collect();
         numbers.shuffle(&mut SmallRng::seed_from_u64(query as u64));
@@ -91,14 +102,14 @@ impl Groups {
         numbers.into_iter().map(group).collect()
     }
 
-    /// The best of a query, as a processor finds them.
+    /// Finds the best codes of a query on the processor.
     fn expected(&self, query: usize) -> Vec<Neighbor> {
         let mut prepared = CodeQuery::new();
         prepared.prepare_groups(&self.codec, &self.queries[query]);
         let (blocks, mut hits) = (self.codes.len() / GROUPS, Vec::new());
         for Group { number, held, distance } in self.scanned(query) {
             let codes = &self.codes[number as usize * blocks..][..blocks];
-            let first = number * self.room as u32;
+            let first = number * self.places as u32;
             prepared.scan_group(&self.codec, codes, held as usize, distance, f32::INFINITY, first, &mut hits);
         }
         hits.sort_unstable();
@@ -106,13 +117,9 @@ impl Groups {
         hits
     }
 
-    /// The answers of all queries: the query, how many codes were found, and the best of them; or, with `stored` vectors on the card,
-    /// the nearest of theirs.
-    fn run(
-        &self,
-        card: &dyn Card,
-        stored: Option<&Stored>,
-    ) -> Result<Vec<(usize, u32, Vec<Neighbor>)>, GpuError> {
+    /// Runs all queries on `card`. With `stored` vectors there, the results are the nearest of these;
+    /// otherwise the best codes.
+    fn run(&self, card: &dyn Card, stored: Option<&Stored>) -> Result<Vec<ScanResult>, GpuError> {
         let mut upload = Upload::begin(card, self.shape(SLOTS))?;
         for piece in self.codes.chunks(1000) {
             upload.append(piece)?;
@@ -124,12 +131,7 @@ impl Groups {
         let next = |cx: &Cx| {
             let (query, cx) = (queries.next()?, cx.clone());
             Some(async move {
-                let mut slot = loop {
-                    match scans.slot(cx.task_waker()) {
-                        Some(slot) => break slot,
-                        None => cx.parked().await,
-                    }
-                };
+                let mut slot = scans.wait_for_slot(&cx).await;
                 let mut prepared = CodeQuery::new();
                 prepared.prepare_groups(&self.codec, &self.queries[query]);
                 let numbers = prepared.scan_numbers(&self.codec).unwrap();
@@ -145,12 +147,9 @@ impl Groups {
                 let vector = stored.map(|stored| (stored.query(query), self.wanted(query) as u32));
                 slot.submit(&tables, groups, self.list as u32, vector, cx.task_waker())?;
                 let mut hits = Vec::new();
-                loop {
-                    match slot.take_response(|distance, id| hits.push(Neighbor { distance, id })) {
-                        Some(answered) => return answered.map(|found| (query, found, hits)),
-                        None => cx.parked().await,
-                    }
-                }
+                let push = |distance, id| hits.push(Neighbor { distance, id });
+                let found = slot.wait_for_response(&cx, push).await?;
+                Ok(ScanResult { query, found, hits })
             })
         };
         engine.run(QUERIES, next, |scan| scanned.push(scan), Control::default()).unwrap();
@@ -158,14 +157,15 @@ impl Groups {
         scanned.into_iter().collect()
     }
 
-    /// Answers of a query where vectors are compared: fewer than a block has threads, or more.
+    /// Returns the number of nearest vectors that a query requests: fewer than a block has threads, or more.
     fn wanted(&self, query: usize) -> usize {
         (60 * query + 1).min(self.list)
     }
 
-    /// Whether all scans on `card` are those of this processor; if not, in what.
+    /// Compares all scans on `card` with those of the processor. Returns a description of the first
+    /// difference.
     pub fn check(&self, card: &dyn Card) -> Result<(), String> {
-        for (query, found, hits) in self.run(card, None).map_err(|error| error.to_string())? {
+        for ScanResult { query, found, hits } in self.run(card, None).map_err(|error| error.to_string())? {
             let expected = self.expected(query);
             let same =
                 |a: &Neighbor, b: &Neighbor| a.id == b.id && a.distance.to_bits() == b.distance.to_bits();
@@ -173,25 +173,32 @@ impl Groups {
             let short = (hits.len() != expected.len() || found as usize != hits.len())
                 .then_some(hits.len().min(expected.len()));
             if let Some(at) = differ.or(short) {
-                return Err(format!("query {query}, {at}: {:?}, not {:?}", hits.get(at), expected.get(at)));
+                return Err(format!(
+                    "query {query}, {at}: {:?} instead of {:?}",
+                    hits.get(at),
+                    expected.get(at)
+                ));
             }
         }
         Ok(())
     }
 
-    /// Vectors of the places of all groups.
+    /// Creates a vector for each place of all groups.
     pub fn stored(&self, form: (Element, bool, Metric), dim: usize) -> Stored {
-        Stored::new(form, dim, GROUPS * self.room, QUERIES)
+        Stored::new(form, dim, GROUPS * self.places, QUERIES)
     }
 
-    /// Whether the answers of scans on a card that has the vectors as well are those of this processor; if not, in what.
+    /// Compares all scans on `card`, which also has the vectors, with those of the processor. Returns a
+    /// description of the first difference.
     pub fn check_resident(&self, card: &dyn Card, stored: &Stored) -> Result<(), String> {
-        for (query, found, hits) in self.run(card, Some(stored)).map_err(|error| error.to_string())? {
+        for ScanResult { query, found, hits } in
+            self.run(card, Some(stored)).map_err(|error| error.to_string())?
+        {
             let codes = self.expected(query);
             let expected = stored.nearest(query, codes.iter().map(|hit| hit.id), self.wanted(query));
             let hits: Vec<(f32, u32)> = hits.iter().map(|hit| (hit.distance, hit.id)).collect();
             if hits != expected || found as usize != codes.len() {
-                return Err(format!("query {query}, {found} found: {hits:?}, not {expected:?}"));
+                return Err(format!("query {query}, {found} found: {hits:?} instead of {expected:?}"));
             }
         }
         Ok(())

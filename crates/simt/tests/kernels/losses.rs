@@ -1,4 +1,4 @@
-//! Groups of random points: what their members lose elsewhere on a card is what a processor finds, bit for bit.
+//! Losses of random points that move to another group, on a card and on the processor.
 
 use bathyal_gpu::losses::{Losses, MOST_OTHERS, Shape};
 use bathyal_gpu::{Card, GpuError};
@@ -6,7 +6,7 @@ use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 
-/// Points, and the groups that they are in.
+/// Points in groups.
 pub struct Grouped {
     pub shape: Shape,
     points: Vec<f32>,
@@ -16,7 +16,7 @@ pub struct Grouped {
 }
 
 impl Grouped {
-    /// So many points in groups of `unit`, each with `others` that are near.
+    /// Creates `points` random points in groups of `unit`, each near `others` other groups.
     pub fn new(dim: usize, points: usize, unit: usize, others: usize) -> Grouped {
         let mut random = SmallRng::seed_from_u64(5);
         let groups = points.div_ceil(unit);
@@ -25,7 +25,7 @@ impl Grouped {
             ((0..points * dim).map(&mut number).collect(), (0..groups * dim).map(&mut number).collect());
         let mut ids: Vec<u32> = (0..points as u32).collect();
         ids.shuffle(&mut random);
-        // Behind the last that counts there is what no group is.
+        // Unused places have an invalid group.
         let near = |group: usize| {
             let other = |at| if at < others { ((group + at + 1) % groups) as u32 } else { u32::MAX };
             std::array::from_fn(other)
@@ -55,27 +55,28 @@ impl Grouped {
         losses.collect()
     }
 
-    /// Whether the losses on `card` are those of this processor; if not, in what.
+    /// Compares the losses on `card` with those of the processor. Returns a description of the first
+    /// difference.
     pub fn check(&self, card: &dyn Card) -> Result<(), String> {
-        let said = |error: GpuError| error.to_string();
-        let mut losses = Losses::new(card, self.shape).map_err(said)?;
+        let to_text = |error: GpuError| error.to_string();
+        let mut losses = Losses::new(card, self.shape).map_err(to_text)?;
         if losses.is_resident() {
             for points in self.points.chunks(1000) {
-                losses.append(points).map_err(said)?;
+                losses.append(points).map_err(to_text)?;
             }
         }
-        losses.set_means(&self.means).map_err(said)?;
-        let (unit, groups, a_block) = (self.shape.unit, self.near.len(), losses.block_groups());
+        losses.set_means(&self.means).map_err(to_text)?;
+        let (unit, groups, block_groups) = (self.shape.unit, self.near.len(), losses.block_groups());
         let (mut all, mut found) = (Vec::new(), Vec::new());
-        for (number, first) in (0..groups).step_by(a_block).enumerate() {
-            let block = first..groups.min(first + a_block);
+        for (number, first) in (0..groups).step_by(block_groups).enumerate() {
+            let block = first..groups.min(first + block_groups);
             let members = &self.ids[first * unit..self.ids.len().min(block.end * unit)];
             let points: Vec<f32> = match losses.is_resident() {
                 true => Vec::new(),
                 false => members.iter().flat_map(|id| self.row(&self.points, *id).to_vec()).collect(),
             };
-            losses.begin(number % 2, block.clone(), members, &self.near[block], &points).map_err(said)?;
-            losses.finish(number % 2, &mut found).map_err(said)?;
+            losses.begin(number % 2, block.clone(), members, &self.near[block], &points).map_err(to_text)?;
+            losses.finish(number % 2, &mut found).map_err(to_text)?;
             all.extend_from_slice(&found);
         }
         let expected = self.expected();

@@ -1,5 +1,5 @@
-//! Hops, scans, pairs and losses on the emulated card: those of a processor, bit for bit, in any order of threads; and kernels that are wrong are found
-//! out.
+//! Tests of all kernels on the emulated card: their results are those of a processor, bit for bit, in any
+//! order of threads, and mistakes in kernels are detected.
 
 mod groups;
 mod losses;
@@ -21,23 +21,25 @@ use pairs::Pairs;
 use stored::Stored;
 use walks::Walks;
 
-/// Whether all cases are taken (`make soak`), and not a share of them.
+/// Returns true if all cases are tested (`make soak`), and not a part of them.
 fn is_whole() -> bool {
     std::env::var_os("BATHYAL_WHOLE").is_some()
 }
 
-/// The orders of threads in which case `number` is looked at: one of three, unless all cases are taken.
+/// Returns the seeds of the orders of threads for case number `number`: one of three, unless all cases are
+/// tested.
 fn seeds(number: usize) -> Vec<u64> {
     if is_whole() { vec![0, 1, 2] } else { vec![number as u64 % 3] }
 }
 
 fn all_walks() -> [Walks; 4] {
     [
-        // Codes of an odd length, of which words lie askew; one record a hop; queries of two bytes a dimension.
+        // Codes of an odd length, so that their words are not aligned; one record for each hop; queries with
+        // two bytes for each dimension.
         Walks::new("axes", 37, 24, 60, (20, 1)),
-        // More links a hop than a block has threads, and of several records the same.
+        // More links in a hop than a block has threads, and equal links of several records.
         Walks::new("axes", 32, 128, 90, (50, 4)),
-        // Factors of four bytes each.
+        // Factors of four bytes.
         Walks::new("rabitq8", 200, 96, 40, (10, 3)),
         // A list longer than a block has threads.
         Walks::new("rabitq2", 24, 60, 30, (300, 8)),
@@ -45,82 +47,83 @@ fn all_walks() -> [Walks; 4] {
 }
 
 #[test]
-fn hops_are_those_of_a_processor_in_any_order_of_threads() {
+fn hops_equal_those_of_a_processor_in_any_order_of_threads() {
     for (number, walks) in all_walks().into_iter().enumerate() {
         for seed in seeds(number) {
             let card = EmulatedCard::new(EmulatedOptions { seed, ..EmulatedOptions::default() });
             if let Err(reason) = walks.check(&card) {
                 panic!("walks {number}, seed {seed}: {reason}");
             }
-            assert_eq!(card.taken_bytes(), 0, "all memory is given back");
+            assert_eq!(card.taken_bytes(), 0, "all memory is freed");
         }
     }
 }
 
 fn all_pages() -> [Paged; 5] {
     [
-        // Codes of an odd length; a page a hop; few links, all of which a launch takes.
+        // Codes of an odd length; one page for each hop; so few links that one launch takes them.
         Paged::new(("axes", 37, 24), (7, 20, 200), (20, 1)),
         // Pages with more links than a block has threads, which take several launches.
         Paged::new(("axes", 32, 128), (5, 300, 150), (60, 4)),
-        // Factors of four bytes each; launches of very few links.
+        // Factors of four bytes; launches with very few links.
         Paged::new(("rabitq8", 200, 96), (3, 12, 5), (10, 3)),
         // A list that is full at once, so that few links are near.
         Paged::new(("axes", 32, 128), (2, 60, 25), (10, 2)),
-        // A list longer than a block has threads, and pages that are larger.
+        // A list longer than a block has threads, and larger pages.
         Paged::new(("rabitq2", 24, 60), (140, 30, 500), (300, 2)),
     ]
 }
 
 #[test]
-fn walks_from_page_to_page_are_those_of_a_processor_in_any_order_of_threads() {
+fn hops_through_pages_equal_those_of_a_processor_in_any_order_of_threads() {
     for (number, pages) in all_pages().into_iter().enumerate() {
         for seed in seeds(number) {
             let card = EmulatedCard::new(EmulatedOptions { seed, ..EmulatedOptions::default() });
             if let Err(reason) = pages.check(&card) {
                 panic!("pages {number}, seed {seed}: {reason}");
             }
-            assert_eq!(card.taken_bytes(), 0, "all memory is given back");
+            assert_eq!(card.taken_bytes(), 0, "all memory is freed");
         }
     }
 }
 
 fn all_groups() -> [Groups; 4] {
     [
-        // Codes whose last word is of one byte; groups of fewer codes than a block has threads.
+        // Codes whose last word has one byte; groups of fewer codes than a block has threads.
         Groups::new("axes", 33, 24, 93, 20, Metric::L2),
-        // Groups of several rounds, a list of several rounds.
+        // Groups and a list of several times as many codes as a block has threads.
         Groups::new("axes", 32, 128, 300, 400, Metric::L2),
-        // Factors of four bytes each.
+        // Factors of four bytes.
         Groups::new("rabitq8", 200, 96, 40, 7, Metric::InnerProduct),
-        // Of which the best one alone is wanted.
+        // Only the best code is requested.
         Groups::new("rabitq2", 24, 60, 64, 1, Metric::L2),
     ]
 }
 
 #[test]
-fn scans_are_those_of_a_processor_in_any_order_of_threads() {
+fn scans_equal_those_of_a_processor_in_any_order_of_threads() {
     for (number, groups) in all_groups().into_iter().enumerate() {
         for seed in seeds(number) {
             let card = EmulatedCard::new(EmulatedOptions { seed, ..EmulatedOptions::default() });
             if let Err(reason) = groups.check(&card) {
                 panic!("groups {number}, seed {seed}: {reason}");
             }
-            assert_eq!(card.taken_bytes(), 0, "all memory is given back");
+            assert_eq!(card.taken_bytes(), 0, "all memory is freed");
         }
     }
 }
 
-/// All that vectors may be: elements, whether queries are of f32, metrics. Nothing stores floats as bits.
+/// Returns all combinations of an element, a flag for f32 queries, and a metric. Vectors of bits have queries
+/// of bits.
 fn forms() -> impl Iterator<Item = (Element, bool, Metric)> {
     let elements = Element::ALL.into_iter().flat_map(|element| [(element, false), (element, true)]);
     let elements = elements.filter(|form| *form != (Element::B1, true));
     elements.flat_map(|(element, of_floats)| Metric::ALL.map(|metric| (element, of_floats, metric)))
 }
 
-/// Has `check` look at vectors of all forms, of an odd number of dimensions and of more than a warp has lanes.
-/// Of the metrics of an element one is taken, which `first` decides, unless all cases are.
-fn of_all_forms(
+/// Calls `check` with vectors of all forms. Their numbers of dimensions are odd, or exceed the lanes of a
+/// warp. Unless all cases are tested, each element has one of the metrics, depending on `first`.
+fn check_all_forms(
     first: usize,
     stored: impl Fn((Element, bool, Metric), usize) -> Stored,
     check: impl Fn(&Stored, &str),
@@ -135,18 +138,18 @@ fn of_all_forms(
 }
 
 #[test]
-fn searches_of_what_is_on_a_card_are_those_of_a_processor() {
+fn searches_of_vectors_on_a_card_equal_those_of_a_processor() {
     let card = EmulatedCard::new(EmulatedOptions::default());
     let (walks, groups) =
         (Walks::new("axes", 24, 16, 20, (12, 3)), Groups::new("axes", 24, 16, 60, 40, Metric::L2));
-    of_all_forms(
+    check_all_forms(
         0,
         |form, dim| walks.stored(form, dim),
         |stored, what| {
             walks.check_resident(&card, stored).unwrap_or_else(|reason| panic!("{what}: {reason}"))
         },
     );
-    of_all_forms(
+    check_all_forms(
         1,
         |form, dim| groups.stored(form, dim),
         |stored, what| {
@@ -158,18 +161,19 @@ fn searches_of_what_is_on_a_card_are_those_of_a_processor() {
         let card = EmulatedCard::new(EmulatedOptions { seed: seed as u64, ..EmulatedOptions::default() });
         walks.check_resident(&card, &walks.stored(form, 20)).unwrap();
         groups.check_resident(&card, &groups.stored(form, 20)).unwrap();
-        assert_eq!(card.taken_bytes(), 0, "all memory is given back");
+        assert_eq!(card.taken_bytes(), 0, "all memory is freed");
     }
 }
 
 fn all_pairs() -> [Pairs; 8] {
     [
-        // Less than a step, less than a tile; three steps and tiles on both sides.
+        // Fewer cells than a step, and fewer rows than a tile.
         Pairs::new(Cells::Floats, 3, 7, 40),
+        // Three steps, and several tiles of queries and of vectors.
         Pairs::new(Cells::Floats, 37, 130, 300),
-        // Words of half a number too many.
+        // An odd number of cells, so that half of the last word is unused.
         Pairs::new(Cells::Halves, 33, 129, 260),
-        // Words that are not full, whole tiles.
+        // The last word is not full; whole tiles.
         Pairs::new(Cells::Unsigned, 101, 128, 256),
         Pairs::new(Cells::Signed, 66, 140, 384),
         Pairs::new(Cells::Unsigned, 1, 1, 6),
@@ -179,23 +183,23 @@ fn all_pairs() -> [Pairs; 8] {
 }
 
 #[test]
-fn pairs_are_those_of_a_processor_in_any_order_of_threads() {
+fn pairs_equal_those_of_a_processor_in_any_order_of_threads() {
     for (number, pairs) in all_pairs().into_iter().enumerate() {
         for seed in seeds(number) {
             let card = EmulatedCard::new(EmulatedOptions { seed, ..EmulatedOptions::default() });
             if let Err(reason) = pairs.check(&card) {
                 panic!("pairs {number}, seed {seed}: {reason}");
             }
-            assert_eq!(card.taken_bytes(), 0, "all memory is given back");
+            assert_eq!(card.taken_bytes(), 0, "all memory is freed");
         }
     }
 }
 
 fn all_grouped() -> [Grouped; 4] {
     [
-        // Less than a step of coordinates, few others, a last group of one.
+        // Fewer coordinates than a step, few other groups, and a last group with one member.
         Grouped::new(3, 41, 10, 2),
-        // Several steps; groups of more members than a block has, all others that there may be.
+        // Several steps, groups with more members than a block has, and the maximum number of other groups.
         Grouped::new(70, 96 * 40 + 5, 96, 32),
         // Whole steps and blocks.
         Grouped::new(64, 64 * 5, 64, 4),
@@ -204,14 +208,14 @@ fn all_grouped() -> [Grouped; 4] {
 }
 
 #[test]
-fn losses_are_those_of_a_processor_in_any_order_of_threads_and_in_any_memory() {
+fn losses_equal_those_of_a_processor_in_any_order_of_threads_and_with_any_memory() {
     for (number, grouped) in all_grouped().into_iter().enumerate() {
         let bytes = 4 * grouped.shape.points as u64 * grouped.shape.dim as u64;
         for (seed, memory_bytes) in [(0, 1 << 30), (1, 1 << 30), (2, bytes)] {
             let card =
                 EmulatedCard::new(EmulatedOptions { seed, memory_bytes, ..EmulatedOptions::default() });
             let shape = grouped.shape;
-            // The smallest has no room to spare.
+            // With so few points, less memory does not suffice.
             if memory_bytes == bytes && shape.points < 1000 {
                 continue;
             }
@@ -222,7 +226,7 @@ fn losses_are_those_of_a_processor_in_any_order_of_threads_and_in_any_memory() {
             if let Err(reason) = grouped.check(&card) {
                 panic!("grouped {number}, seed {seed}: {reason}");
             }
-            assert_eq!(card.taken_bytes(), 0, "all memory is given back");
+            assert_eq!(card.taken_bytes(), 0, "all memory is freed");
         }
     }
     let small = EmulatedCard::new(EmulatedOptions { memory_bytes: 10_000, ..EmulatedOptions::default() });
@@ -231,31 +235,31 @@ fn losses_are_those_of_a_processor_in_any_order_of_threads_and_in_any_memory() {
 }
 
 #[test]
-fn exact_search_takes_what_memory_there_is() {
+fn exact_search_adapts_to_the_memory_of_a_card() {
     let wanted = ProductSizes { queries: 1000, rows: 100_000, pairs: 1 << 20 };
-    let room = |memory_bytes| {
+    let sizes_with = |memory_bytes| {
         let card = EmulatedCard::new(EmulatedOptions { memory_bytes, ..EmulatedOptions::default() });
         let nearest = Nearest::new(&card, Cells::Floats, 512, wanted).map(|nearest| nearest.sizes());
         assert_eq!(card.taken_bytes(), 0);
         nearest
     };
-    assert_eq!(room(1 << 30).unwrap(), wanted);
+    assert_eq!(sizes_with(1 << 30).unwrap(), wanted);
     let mut before = wanted;
     for megabytes in [64, 8, 2, 1] {
-        let now = room(megabytes << 20).unwrap();
+        let now = sizes_with(megabytes << 20).unwrap();
         assert!(
             now.rows < before.rows && now.queries <= before.queries && now.pairs >= now.queries,
             "{now:?}"
         );
         before = now;
     }
-    let error = room(100_000).unwrap_err().to_string();
+    let error = sizes_with(100_000).unwrap_err().to_string();
     assert!(error.contains("bytes free") && error.contains("at least"), "{error}");
 }
 
-/// On a real card, where `BATHYAL_CARD` has its number (`make check-gpu`).
+/// Runs only if `BATHYAL_CARD` has the number of a real card (`make check-gpu`).
 #[test]
-fn a_real_card_does_what_a_processor_does() {
+fn a_real_card_has_the_results_of_a_processor() {
     let Ok(number) = std::env::var("BATHYAL_CARD") else { return };
     let card = bathyal_gpu::card::open(number.parse().unwrap()).unwrap();
     println!("{:?}", card.profile());
@@ -290,14 +294,14 @@ fn a_real_card_does_what_a_processor_does() {
 }
 
 #[test]
-fn a_query_takes_little_of_the_card() {
-    // Vectors of 128 bytes and of 1,024 floats, lists that reach 0.95 and more.
+fn a_query_takes_little_memory_of_the_card() {
+    // Vectors of 128 bytes and of 1,024 floats, and lists that reach recall 0.95 or more.
     for (kind, bytes, dim, list) in [("axes", 32, 128, 100), ("axes", 32, 128, 400), ("axes", 160, 1024, 300)]
     {
         let walks = Walks::new(kind, bytes, dim, 64, (list, 4));
         let slot = walks.shape(1).slot_bytes(&walks.codes());
         assert!(slot <= 18 << 10, "{kind} of {bytes} bytes, {list} candidates: {slot} bytes");
-        // As many links at a time as an index has them handed over.
+        // An index submits this many links at a time.
         let shape = bathyal_gpu::hops::Shape { width: 32, ids: 2048, ..walks.shape(1) };
         let slot = bathyal_gpu::pages::slot_bytes(&shape, &walks.codes());
         assert!(slot <= 18 << 10, "{kind} of {bytes} bytes, {list} candidates of pages: {slot} bytes");
@@ -308,7 +312,7 @@ fn a_query_takes_little_of_the_card() {
 }
 
 #[test]
-fn what_a_card_cannot_do_is_said() {
+fn unsuited_and_lost_cards_are_errors() {
     let walks = Walks::new("axes", 32, 128, 64, (100, 4));
     let small = EmulatedCard::new(EmulatedOptions { memory_bytes: 10_000, ..EmulatedOptions::default() });
     let error = walks.check(&small).unwrap_err();

@@ -1,9 +1,9 @@
-//! Walks from page to page of random vectors, on a card and on this processor.
+//! Walks through pages of random vectors, on a card and on the processor.
 
-use bathyal_gpu::Card;
 use bathyal_gpu::graph::{Codes, Upload, write_query};
 use bathyal_gpu::hops::Shape;
 use bathyal_gpu::pages::{Hop, PageResponse, Pages, Parts, Slot};
+use bathyal_gpu::{Card, GpuError};
 use bathyal_kernels::quantize::{CodeKind, CodeQuery, Codec, EncodeScratch};
 use bathyal_kernels::{CandidateList, Metric, Neighbor};
 use bathyal_tier::backend::dram::DramTier;
@@ -16,39 +16,41 @@ use std::sync::Arc;
 /// The last page is not full.
 const VECTORS: u32 = 500;
 const QUERIES: usize = 5;
-/// Where walks begin, beside the nearest pivots.
+/// Entry point, at which walks begin in addition to the nearest pivots.
 const ENTRY: u32 = 77;
+/// Number of pivots at which a walk begins.
 const STARTS: usize = 9;
 /// Slots of the card.
 const SLOTS: u32 = 4;
 
-/// Pages, and what is asked of them.
+/// Pages of vectors, and queries.
 pub struct Paged {
     codec: Codec,
     codes: Vec<u8>,
+    /// Number of vectors of a page.
     records: u32,
-    /// Of each page.
+    /// Links of each page.
     links: Vec<Vec<u32>>,
     queries: Vec<Vec<f32>>,
     list: usize,
     width: usize,
-    /// Links and ends of pages of a launch.
-    room: usize,
+    /// Maximum number of links and ends of pages of a request.
+    max_ids: usize,
 }
 
-/// The beams of a walk, and how many codes were scored.
+/// The pages that a walk reads in each hop.
 type Beams = Vec<Vec<u32>>;
 
 impl Paged {
-    /// Of codes of `bytes` bytes at most of vectors of `dim` dimensions, `records` a page with up to `degree` links, of which a launch takes
-    /// `room`.
+    /// Creates codes of at most `bytes` bytes of random vectors of `dim` dimensions. A page has `records`
+    /// vectors and up to `degree` links, and a request up to `max_ids` links and ends of pages.
     pub fn new(
         (kind, bytes, dim): (&str, usize, usize),
-        (records, degree, room): (u32, usize, usize),
+        (records, degree, max_ids): (u32, usize, usize),
         (list, width): (usize, usize),
     ) -> Paged {
         let mut random = SmallRng::seed_from_u64(5);
-        // Small whole numbers, so that many vectors are the same and as far away as others.
+        // Components are small whole numbers, so that many vectors and distances are equal.
         let mut row = |_| (0..dim).map(|_| random.random_range(0..3) as f32).collect::<Vec<f32>>();
         let mut rows: Vec<Vec<f32>> = (0..VECTORS).map(&mut row).collect();
         let queries = (0..QUERIES as u32).map(&mut row).collect();
@@ -65,10 +67,10 @@ impl Paged {
             (0..degree).map(|_| random.random_range(0..VECTORS)).collect::<Vec<u32>>()
         };
         let links = (0..VECTORS.div_ceil(records)).map(&mut links_of).collect();
-        Paged { codec, codes, records, links, queries, list, width, room }
+        Paged { codec, codes, records, links, queries, list, width, max_ids }
     }
 
-    /// What the card is told of codes.
+    /// Returns the layout of the codes.
     pub fn codes(&self) -> Codes {
         let codes = self.codec.plane_codes().unwrap();
         let planes = codes.bytes.iter().map(|(plane, group)| Codes::plane(*plane, *group).unwrap());
@@ -83,9 +85,9 @@ impl Paged {
         }
     }
 
-    /// What it is told of queries.
+    /// Returns the shape of hops.
     pub fn shape(&self, slots: u32) -> Shape {
-        Shape { list: self.list as u32, width: self.width as u32, ids: self.room as u32, slots }
+        Shape { list: self.list as u32, width: self.width as u32, ids: self.max_ids as u32, slots }
     }
 
     fn scores(&self, query: &CodeQuery, places: &[u32]) -> Vec<f32> {
@@ -94,12 +96,13 @@ impl Paged {
         scores
     }
 
-    /// Few pages of a hop at first, and more later, as searches do.
+    /// Returns the maximum number of pages of the next hop: fewer at first, as in searches.
     fn width(&self, beams: usize) -> usize {
         if beams < 2 { self.width.div_ceil(2) } else { self.width }
     }
 
-    /// The nearest pivots, and how much farther than a candidate a link may be: some more than what tells these apart.
+    /// Returns the nearest pivots, and the slack of links, which exceeds the differences of these pivots'
+    /// distances.
     fn starts(&self, query: &CodeQuery) -> (Vec<u32>, f32) {
         let pivots = self.codes().pivots;
         let scores = self.scores(query, &pivots);
@@ -113,14 +116,14 @@ impl Paged {
         (all.iter().take(STARTS).map(|pivot| pivot.id).collect(), slack)
     }
 
-    /// The beams of a walk, as a processor makes them.
+    /// Computes the beams of a walk on the processor.
     fn expected(&self, query: &CodeQuery) -> Beams {
-        let (mut list, mut looked, mut opened) =
+        let (mut list, mut scored_pages, mut opened) =
             (CandidateList::new(self.list), HashSet::new(), HashSet::new());
-        let look = |near: &[u32], looked: &mut HashSet<u32>, list: &mut CandidateList| {
+        let add_pages = |near: &[u32], scored_pages: &mut HashSet<u32>, list: &mut CandidateList| {
             for place in near {
                 let page = place / self.records;
-                if looked.insert(page) {
+                if scored_pages.insert(page) {
                     let places: Vec<u32> =
                         (page * self.records..((page + 1) * self.records).min(VECTORS)).collect();
                     for (id, distance) in places.iter().zip(self.scores(query, &places)) {
@@ -131,7 +134,7 @@ impl Paged {
         };
         let (mut near, slack) = self.starts(query);
         near.push(ENTRY);
-        look(&near, &mut looked, &mut list);
+        add_pages(&near, &mut scored_pages, &mut list);
         let mut beams: Beams = Vec::new();
         loop {
             let mut beam = Vec::new();
@@ -151,36 +154,28 @@ impl Paged {
                 let limit = list.threshold() + slack;
                 let near = links.iter().zip(self.scores(query, links)).filter(|(_, d)| *d <= limit);
                 let near: Vec<u32> = near.map(|(place, _)| *place).collect();
-                look(&near, &mut looked, &mut list);
-            }
-        }
-    }
-
-    async fn answer(&self, cx: &Cx, slot: &mut Slot, answer: &mut PageResponse) -> Result<(), String> {
-        loop {
-            match slot.take_response(answer) {
-                Some(answered) => return answered.map_err(|error| error.to_string()),
-                None => cx.parked().await,
+                add_pages(&near, &mut scored_pages, &mut list);
             }
         }
     }
 
     async fn walk(&self, cx: Cx, mut slot: Slot, query: &CodeQuery) -> Result<Beams, String> {
+        let to_text = |error: GpuError| error.to_string();
         let numbers = query.plane_numbers();
         let head = [numbers.offset, numbers.bias, numbers.norm_factor, numbers.gain_factor];
         let high = if self.codec.plane_codes().is_some_and(|codes| codes.fine) { numbers.high } else { &[] };
-        let asks = (self.list as u32, STARTS as u32, self.width(0) as u32);
-        slot.begin(asks, ENTRY, |bytes| write_query(head, numbers.low, high, bytes), cx.task_waker());
-        let (mut answer, mut beams, mut own) = (PageResponse::default(), Vec::new(), Vec::new());
-        self.answer(&cx, &mut slot, &mut answer).await?;
+        let parameters = (self.list as u32, STARTS as u32, self.width(0) as u32);
+        slot.begin(parameters, ENTRY, |bytes| write_query(head, numbers.low, high, bytes), cx.task_waker());
+        let (mut response, mut beams, mut part_ends) = (PageResponse::default(), Vec::new(), Vec::new());
+        slot.wait_for_response(&cx, &mut response).await.map_err(to_text)?;
         let (starts, slack) = self.starts(query);
-        if answer.starts != starts {
-            return Err(format!("begins at {:?} instead of {starts:?}", answer.starts));
+        if response.starts != starts {
+            return Err(format!("it begins at {:?} instead of {starts:?}", response.starts));
         }
         loop {
-            let pages = answer.pages.clone();
+            let pages = response.pages.clone();
             beams.push(pages.clone());
-            // A kernel that is wrong may go round in circles.
+            // The walk of a faulty kernel may never end.
             if pages.is_empty() || beams.len() > VECTORS as usize {
                 return Ok(beams);
             }
@@ -192,13 +187,13 @@ impl Paged {
             let ends: Vec<u32> = ends.collect();
             let mut parts = Parts::new(&ends, slot.max_ids());
             loop {
-                let part = parts.next(&mut own);
+                let part = parts.next(&mut part_ends);
                 let width = if part.is_last { self.width(beams.len()) as u32 } else { 0 };
                 let (links, continues) = (&links[part.links], part.continues);
-                slot.submit(&Hop { links, ends: &own, continues, slack, width }, cx.task_waker());
-                self.answer(&cx, &mut slot, &mut answer).await?;
-                if answer.scored == 0 && !links.is_empty() {
-                    return Err("links that nobody has scored".into());
+                slot.submit(&Hop { links, ends: &part_ends, continues, slack, width }, cx.task_waker());
+                slot.wait_for_response(&cx, &mut response).await.map_err(to_text)?;
+                if response.scored == 0 && !links.is_empty() {
+                    return Err("links were not scored".into());
                 }
                 if part.is_last {
                     break;
@@ -207,13 +202,14 @@ impl Paged {
         }
     }
 
-    /// Whether all walks on `card` are those of this processor; if not, in what.
+    /// Compares all walks on `card` with those of the processor. Returns a description of the first
+    /// difference.
     pub fn check(&self, card: &dyn Card) -> Result<(), String> {
-        let said = |error: bathyal_gpu::GpuError| error.to_string();
-        let mut upload = Upload::begin(card, self.codes(), VECTORS.into()).map_err(said)?;
-        upload.append(&self.codes).map_err(said)?;
-        let codes = upload.finish().map_err(said)?;
-        let pages = Pages::start(card, codes, self.shape(SLOTS), self.records, None).map_err(said)?;
+        let to_text = |error: GpuError| error.to_string();
+        let mut upload = Upload::begin(card, self.codes(), VECTORS.into()).map_err(to_text)?;
+        upload.append(&self.codes).map_err(to_text)?;
+        let codes = upload.finish().map_err(to_text)?;
+        let pages = Pages::start(card, codes, self.shape(SLOTS), self.records, None).map_err(to_text)?;
         let slot = bathyal_gpu::pages::slot_bytes(pages.shape(), pages.codes());
         if pages.resident_bytes() < u64::from(SLOTS) * slot {
             return Err(format!("{} bytes for {SLOTS} slots", pages.resident_bytes()));
@@ -232,8 +228,11 @@ impl Paged {
         let (mut queries, mut walked) = (prepared.iter().enumerate(), Vec::new());
         let next = |cx: &Cx| {
             let (number, query) = queries.next()?;
-            let (cx, slot) = (cx.clone(), pages.slot(cx.task_waker()).expect("as many slots as run"));
-            Some(async move { (number, self.walk(cx, slot, query).await) })
+            let (cx, pages) = (cx.clone(), &pages);
+            Some(async move {
+                let slot = pages.wait_for_slot(&cx).await;
+                (number, self.walk(cx, slot, query).await)
+            })
         };
         engine.run(SLOTS as usize, next, |walk| walked.push(walk), Control::default()).unwrap();
         assert_eq!(walked.len(), QUERIES);

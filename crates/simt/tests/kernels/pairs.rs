@@ -1,12 +1,12 @@
-//! Queries and vectors of small whole numbers, whose sums are exact: the pairs that come back from a card are those that a processor
-//! counts.
+//! Exact search by products, on a card and on the processor. Queries and vectors consist of small whole
+//! numbers, so that sums are exact.
 
 use bathyal_gpu::nearest::{Cells, Nearest, ProductSizes};
 use bathyal_gpu::{Card, GpuError};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// What is multiplied with what.
+/// Queries and vectors.
 pub struct Pairs {
     cells: Cells,
     dim: usize,
@@ -18,7 +18,7 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// So many queries and vectors.
+    /// Creates random queries and vectors.
     pub fn new(cells: Cells, dim: usize, queries: usize, rows: usize) -> Pairs {
         let mut random = SmallRng::seed_from_u64(3);
         let mut row = |_| -> Vec<u8> {
@@ -26,14 +26,14 @@ impl Pairs {
                 Cells::Floats => {
                     (0..dim).flat_map(|_| (random.random_range(-9_i8..9) as f32).to_le_bytes()).collect()
                 }
-                // The smallest of all sizes, and less than that, of either sign.
+                // The smallest normal number, subnormal numbers, and others, with either sign.
                 Cells::Halves => {
                     let halves = [0x0400_u16, 0x8400, 0x0600, 0x0300, 0x0200, 0x8200, 0x8100, 0];
                     (0..dim)
                         .flat_map(|_| halves[random.random_range(0..halves.len())].to_le_bytes())
                         .collect()
                 }
-                // Whole numbers, whose upper halves are all of them.
+                // Small whole numbers, of which the upper half of an f32 has all bits.
                 Cells::UpperHalves => (0..dim)
                     .flat_map(|_| {
                         let value = random.random_range(-9_i8..9) as f32;
@@ -51,7 +51,8 @@ impl Pairs {
         let biases = (0..rows.len()).map(bias).collect();
         let scales = (0..rows.len()).map(|at| [1.0, 2.0][at % 2]).collect();
         let mut pairs = Pairs { cells, dim, queries, rows, biases, scales, limits: Vec::new() };
-        // Some of the values of each query, so that equal ones are there; a limit of nothing, and one of all.
+        // The limit is the value of a pair of the query, so that a value equals its limit. Other limits admit
+        // all pairs, or none.
         pairs.limits = (0..pairs.queries.len())
             .map(|query| match query % 13 {
                 4 => f32::NAN,
@@ -95,35 +96,40 @@ impl Pairs {
         all.filter(|pair| !above(pair)).map(|(query, row)| (query as u32, row as u32)).collect()
     }
 
-    /// Whether the pairs on `card` are those of this processor; if not, in what.
+    /// Compares the pairs on `card` with those of the processor. Returns a description of the first
+    /// difference.
     pub fn check(&self, card: &dyn Card) -> Result<(), String> {
-        let said = |error: GpuError| error.to_string();
+        let to_text = |error: GpuError| error.to_string();
         let (queries, rows) = (self.queries.len(), self.rows.len());
         let (all, part) = (self.expected(0..rows), self.expected(rows / 3..rows * 2 / 3));
-        // Room for the part and not for the whole, so that what there is no room for is written nowhere.
+        // The output has room for the pairs of a part of the rows, but not for those of all rows.
         let wanted = ProductSizes { queries, rows, pairs: (all.len() - 1).max(part.len()).max(queries) };
         let row_bytes = self.queries[0].len();
-        let mut nearest = Nearest::new(card, self.cells, row_bytes, wanted).map_err(said)?;
+        let mut nearest = Nearest::new(card, self.cells, row_bytes, wanted).map_err(to_text)?;
         assert_eq!(nearest.sizes(), wanted);
         fn slices(rows: &[Vec<u8>]) -> impl ExactSizeIterator<Item = &[u8]> {
             rows.iter().map(Vec::as_slice)
         }
-        nearest.set_queries(slices(&self.queries)).map_err(said)?;
+        nearest.set_queries(slices(&self.queries)).map_err(to_text)?;
         let mut found = Vec::new();
         for block in [0, 1, 0] {
-            nearest.set_rows(block, slices(&self.rows), &self.biases, &self.scales).map_err(said)?;
-            nearest.launch(block, 0..rows, &self.limits).map_err(said)?;
-            if nearest.pairs(block, &mut found).map_err(said)? && all.len() > wanted.pairs {
-                return Err("more pairs than there is room for".into());
+            nearest.set_rows(block, slices(&self.rows), &self.biases, &self.scales).map_err(to_text)?;
+            nearest.launch(block, 0..rows, &self.limits).map_err(to_text)?;
+            if nearest.pairs(block, &mut found).map_err(to_text)? && all.len() > wanted.pairs {
+                return Err("more pairs are returned than fit".into());
             }
-            nearest.launch(block, rows / 3..rows * 2 / 3, &self.limits).map_err(said)?;
-            if !nearest.pairs(block, &mut found).map_err(said)? {
-                return Err("no room for few pairs".into());
+            nearest.launch(block, rows / 3..rows * 2 / 3, &self.limits).map_err(to_text)?;
+            if !nearest.pairs(block, &mut found).map_err(to_text)? {
+                return Err("pairs that fit are not returned".into());
             }
             found.sort_unstable();
             if found != part {
                 let differ = found.iter().zip(&part).position(|(a, b)| a != b);
-                return Err(format!("{} pairs, not {}; {differ:?}", found.len(), part.len()));
+                return Err(format!(
+                    "{} pairs instead of {}; the first difference is at {differ:?}",
+                    found.len(),
+                    part.len()
+                ));
             }
         }
         Ok(())

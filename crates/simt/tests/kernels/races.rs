@@ -1,9 +1,10 @@
-//! Memory that two threads touch without a barrier between, whatever order they happened to run in: launches are recorded and run once
-//! more under ThreadSanitizer, to which every thread of a block is one.
+//! Data races, which are accesses of two threads to the same memory without a barrier between them. Launches
+//! are recorded and repeated under ThreadSanitizer, to which each thread of a block is a thread of its own.
+//! It detects races in any order of threads.
 
 use super::groups::Groups;
 use super::losses::Grouped;
-use super::mutants::{MUTANTS, all_are_tried, compiler, source, write_sources};
+use super::mutants::{MUTANTS, Mutant, all_are_tested, compiler, write_sources};
 use super::pages::Paged;
 use super::pairs::Pairs;
 use super::walks::Walks;
@@ -13,45 +14,47 @@ use bathyal_simt::{EmulatedCard, EmulatedOptions};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Launches of each kernel that are looked at as it is: the first, and others that are as far apart.
-fn sound() -> usize {
+/// Returns the number of launches of each unchanged kernel that are checked, at equal intervals from the
+/// first on.
+fn checked_launches() -> usize {
     if super::is_whole() { 4 } else { 2 }
 }
 
-/// Mutants that are races, and the launches in which they are.
-const LEFT_OUT: [(&str, &str); 11] = [
-    ("loss: no barrier before coordinates are taken", "losses"),
-    ("loss: no barrier behind the squares", "losses"),
-    ("nearest: no barrier before cells are taken", "pairs"),
-    ("nearest: no barrier behind the cells", "pairs"),
+/// Names of mutants with a race, each with the name of its launches.
+const RACES: [(&str, &str); 11] = [
+    ("loss: no barrier before coordinates are loaded", "losses"),
+    ("loss: no barrier after squares are computed", "losses"),
+    ("nearest: no barrier before cells are loaded", "pairs"),
+    ("nearest: no barrier after cells are loaded", "pairs"),
     ("no barrier before a merge", "hops"),
-    ("no barrier before the list is stored", "hops"),
+    ("hop: no barrier before the list is stored", "hops"),
     ("no barrier between reading and writing in a sort", "hops"),
-    ("scan: no barrier behind a merge", "scans"),
-    ("walk: no barrier after the next were chosen", "walks"),
-    ("walk: no barrier behind distances", "walks"),
-    ("pages: no barrier before near pages are looked at", "pages"),
+    ("scan: no barrier after a merge", "scans"),
+    ("walk: no barrier after the next vectors are chosen", "walks"),
+    ("walk: no barrier after distances are computed", "walks"),
+    ("pages: no barrier before near pages are scored", "pages"),
 ];
 
-/// A race that changes no answer: a lane marks a candidate of which another one still asks the page, which a mark leaves as it is.
-const UNSEEN: (&str, &str, &str, &str) = (
-    "pages: lanes mark while others look",
+/// A race that changes no result: a lane marks a candidate while another lane still reads the candidate's
+/// page, which the mark does not change.
+const HARMLESS_RACE: Mutant = Mutant::new(
+    "pages: no barrier before lanes mark candidates",
     "pages.cu",
-    "looked at by the lane that marks it.\n    __syncwarp(ALL_LANES);",
-    "looked at by the lane that marks it.",
+    "read by the lane that marks it.\n    __syncwarp(ALL_LANES);",
+    "read by the lane that marks it.",
 );
 
-/// Compiles what replays launches; `None` where the compiler has no ThreadSanitizer.
-fn replayer(folder: &Path, changed: Option<(&str, &str)>) -> Option<PathBuf> {
+/// Compiles the program that repeats launches. Returns `None` if the compiler has no ThreadSanitizer.
+fn compile_replay(folder: &Path, mutant: Option<&Mutant>) -> Option<PathBuf> {
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("cpp");
-    write_sources(folder, changed);
-    let mut steps = vec![
+    write_sources(folder, mutant);
+    let steps = [
         (own.join("simt.cpp"), "simt.o", vec!["-O1", "-DSIMT_RACES", "-c"]),
         (own.join("replay.cpp"), "replay.o", vec!["-O1", "-c"]),
         (folder.join("kernels.cpp"), "kernels.o", vec!["-O1", "-g", "-fsanitize=thread", "-c"]),
     ];
-    for (from, to, flags) in steps.drain(..) {
-        let made = compiler()
+    for (from, to, flags) in steps {
+        let output = compiler()
             .args(flags)
             .arg("-I")
             .arg(folder)
@@ -60,7 +63,7 @@ fn replayer(folder: &Path, changed: Option<(&str, &str)>) -> Option<PathBuf> {
             .arg(folder.join(to))
             .output()
             .unwrap();
-        assert!(made.status.success(), "{to}: {}", String::from_utf8_lossy(&made.stderr));
+        assert!(output.status.success(), "{to}: {}", String::from_utf8_lossy(&output.stderr));
     }
     let program = folder.join("replay");
     let objects = ["simt.o", "replay.o", "kernels.o"].map(|name| folder.join(name));
@@ -68,33 +71,38 @@ fn replayer(folder: &Path, changed: Option<(&str, &str)>) -> Option<PathBuf> {
     linked.status.success().then_some(program)
 }
 
-/// What is said of a launch; nothing if it is sound.
+/// Repeats a recorded launch. Returns the complaint of ThreadSanitizer or of the emulated card; `None` if
+/// there is none.
 fn replay(program: &Path, record: &Path) -> Option<String> {
-    // A race is enough.
-    let ran = Command::new(program)
+    // The first race ends the program.
+    let output = Command::new(program)
         .arg(record)
         .env("TSAN_OPTIONS", "halt_on_error=1:atexit_sleep_ms=0")
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&ran.stderr).into_owned();
-    assert_ne!(ran.status.code(), Some(4), "{said}");
-    (!ran.status.success()).then_some(said)
+    let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_ne!(output.status.code(), Some(4), "{complaint}");
+    (!output.status.success()).then_some(complaint)
 }
 
-#[test]
-fn no_two_threads_touch_the_same_without_a_barrier() {
-    let folder = tempfile::tempdir().unwrap();
-    let records = folder.path().join("records");
-    std::fs::create_dir(&records).unwrap();
-    let mut all: Vec<(&str, Vec<PathBuf>)> = Vec::new();
+/// The recorded launches of a kernel.
+struct Records {
+    name: &'static str,
+    /// The file of each launch, in order.
+    launches: Vec<PathBuf>,
+}
+
+/// Records launches of all kernels in `folder`.
+fn record_launches(folder: &Path) -> Vec<Records> {
+    let mut all = Vec::new();
     let mut record = |name: &'static str, check: &dyn Fn(&EmulatedCard)| {
-        let to = records.join(name);
+        let to = folder.join(name);
         std::fs::create_dir(&to).unwrap();
         let card =
             EmulatedCard::new(EmulatedOptions { record: Some(to.clone()), ..EmulatedOptions::default() });
         check(&card);
-        // In the first, queries begin; in later ones lists are full, and what is left to expand is far down.
-        all.push((name, (1..=card.launches()).map(|number| to.join(number.to_string())).collect()));
+        let launches = (1..=card.launches()).map(|number| to.join(number.to_string())).collect();
+        all.push(Records { name, launches });
     };
     let (walks, groups) =
         (Walks::new("axes", 32, 128, 90, (150, 4)), Groups::new("axes", 33, 60, 300, 150, Metric::L2));
@@ -110,32 +118,40 @@ fn no_two_threads_touch_the_same_without_a_barrier() {
     record("pairs", &|card| pairs.check(card).unwrap());
     let grouped = Grouped::new(37, 70 * 3 + 5, 70, 3);
     record("losses", &|card| grouped.check(card).unwrap());
-    let program = folder.path().join("sound");
+    all
+}
+
+#[test]
+fn threads_access_the_same_memory_only_with_a_barrier_between() {
+    let folder = tempfile::tempdir().unwrap();
+    let (records, program) = (folder.path().join("records"), folder.path().join("program"));
+    std::fs::create_dir(&records).unwrap();
     std::fs::create_dir(&program).unwrap();
-    let Some(program) = replayer(&program, None) else {
+    let records = record_launches(&records);
+    let Some(program) = compile_replay(&program, None) else {
         println!("skipped: the compiler has no ThreadSanitizer");
         return;
     };
-    for (_, launches) in &all {
-        for record in launches.iter().step_by(launches.len().div_ceil(sound())) {
+    for Records { launches, .. } in &records {
+        for record in launches.iter().step_by(launches.len().div_ceil(checked_launches())) {
             assert_eq!(replay(&program, record), None, "{}", record.display());
         }
     }
-    // A barrier that is left out is seen at once, and not only where the order of threads is an unlucky one.
-    let tried = if all_are_tried() { LEFT_OUT.len() } else { 1 };
-    let named = LEFT_OUT
-        .iter()
-        .take(tried)
-        .map(|(left_out, of)| (MUTANTS.iter().find(|(what, ..)| what == left_out), *of));
-    for (mutant, of) in named.chain([(Some(&UNSEEN), "pages")].into_iter().filter(|_| all_are_tried())) {
-        let (left_out, name, from, to) = mutant.expect("a mutant");
-        assert_eq!(source(name).matches(from).count(), 1, "{left_out}: the kernel has changed");
+    // A missing barrier is detected in any order of threads.
+    let tested = if all_are_tested() { RACES.len() } else { 1 };
+    let named = |(name, kernel): &(&str, &'static str)| {
+        (MUTANTS.iter().find(|mutant| mutant.name == *name).expect("a mutant"), *kernel)
+    };
+    let mutants = RACES.iter().take(tested).map(named);
+    for (mutant, kernel) in mutants.chain(all_are_tested().then_some((&HARMLESS_RACE, "pages"))) {
         let folder = tempfile::tempdir().unwrap();
-        let program = replayer(folder.path(), Some((*name, &source(name).replace(from, to)))).unwrap();
-        let launches = all.iter().filter(|(name, _)| *name == of).flat_map(|(_, launches)| launches);
+        let program = compile_replay(folder.path(), Some(mutant)).unwrap();
+        let launches =
+            records.iter().filter(|records| records.name == kernel).flat_map(|records| &records.launches);
+        // In later launches lists are full, and the next candidates to expand are far from their beginning.
         let found = launches.rev().find_map(|record| replay(&program, record));
-        // What is read in between may lead anywhere before it is told of.
-        let told = |said: &String| said.contains("data race") || said.contains("SEGV");
-        assert!(found.as_ref().is_some_and(told), "{left_out}: {found:?}");
+        // The racing threads may read an invalid address before the race is reported.
+        let is_race = |complaint: &String| complaint.contains("data race") || complaint.contains("SEGV");
+        assert!(found.as_ref().is_some_and(is_race), "{}: {found:?}", mutant.name);
     }
 }

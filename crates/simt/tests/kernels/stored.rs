@@ -1,11 +1,12 @@
-//! Whole vectors of any element, as a card has them and as a processor compares them.
+//! Full vectors of any element, on a card and on the processor.
 
 use bathyal_gpu::{Card, Exact, GpuError, VectorUpload, Vectors};
 use bathyal_kernels::{Distance, Element, Metric, TopK, from_f32};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// Vectors by place, and queries. Small whole numbers: sums are exact in any order, and many are as near as others.
+/// Vectors by place, and queries. Components are small whole numbers, so that sums are exact in any order,
+/// and many distances are equal.
 pub struct Stored {
     exact: Exact,
     distance: Distance,
@@ -17,7 +18,7 @@ pub struct Stored {
 fn bytes_of(element: Element, values: &[i8]) -> Vec<u8> {
     match element {
         Element::F32 => values.iter().flat_map(|value| f32::from(*value).to_le_bytes()).collect(),
-        // Halves of small whole numbers, as their bits are.
+        // Small whole numbers are f16 numbers, so their bits can be converted.
         Element::F16 => values
             .iter()
             .flat_map(|value| {
@@ -38,9 +39,10 @@ fn bytes_of(element: Element, values: &[i8]) -> Vec<u8> {
 }
 
 impl Stored {
-    /// `places` vectors of `dim` dimensions, and `queries` queries, which are of f32 or as vectors are.
+    /// Creates `places` random vectors of `dim` dimensions, and `queries` queries. Queries are f32 with
+    /// `has_f32_queries`, otherwise they have the element of the vectors.
     pub fn new(
-        (row, of_floats, metric): (Element, bool, Metric),
+        (row, has_f32_queries, metric): (Element, bool, Metric),
         dim: usize,
         places: usize,
         queries: usize,
@@ -48,11 +50,11 @@ impl Stored {
         let mut random = SmallRng::seed_from_u64(5);
         let mut values = |_| (0..dim).map(|_| random.random_range(-3..4)).collect::<Vec<i8>>();
         let mut rows: Vec<Vec<i8>> = (0..places).map(&mut values).collect();
-        // Of which a cosine says nothing.
+        // A vector without a direction, for cosines.
         rows[places / 2].fill(0);
         let queries: Vec<Vec<i8>> = (0..queries).map(&mut values).collect();
-        let query = if of_floats { Element::F32 } else { row };
-        let distance = match of_floats {
+        let query = if has_f32_queries { Element::F32 } else { row };
+        let distance = match has_f32_queries {
             true => Distance::of_floats(row, metric, dim),
             false => Distance::new(row, metric, dim),
         };
@@ -60,13 +62,13 @@ impl Stored {
             exact: Exact { metric, row, query, dim: dim as u32, scale: 0.25, shift: 1.0 },
             distance,
             rows: rows.iter().map(|values| bytes_of(row, values)).collect(),
-            // In another order than places.
+            // Another order than that of places.
             ids: (0..places as u32).map(|place| (place + 7) * 11 % places as u32).collect(),
             queries: queries.iter().map(|values| bytes_of(query, values)).collect(),
         }
     }
 
-    /// What query number `number` is compared with.
+    /// Returns the bytes of query number `number`.
     pub fn query(&self, number: usize) -> &[u8] {
         &self.queries[number]
     }
@@ -80,7 +82,7 @@ impl Stored {
         upload.finish()
     }
 
-    /// The nearest `wanted` of the vectors at `places`, as a processor finds them: how far, and ids.
+    /// Finds the nearest `wanted` vectors at `places` on the processor. Returns their distances and ids.
     pub fn nearest(
         &self,
         number: usize,

@@ -1,4 +1,4 @@
-//! Walks through a graph of random vectors, on a card and on this processor.
+//! Walks through a graph of random vectors, on a card and on the processor.
 
 use super::stored::Stored;
 use bathyal_gpu::graph::{Codes, Navigation, Upload, write_query};
@@ -16,12 +16,12 @@ use std::sync::Arc;
 
 const VECTORS: usize = 500;
 const QUERIES: usize = 6;
-/// Where walks begin, beside the nearest pivots.
+/// Entry point, at which walks begin in addition to the nearest pivots.
 const ENTRY: u32 = 77;
-/// Slots of the card: fewer than there are queries.
+/// Slots of the card: fewer than queries.
 const SLOTS: u32 = 4;
 
-/// A graph, and what is asked of it.
+/// A graph, and queries.
 pub struct Walks {
     codec: Codec,
     codes: Vec<u8>,
@@ -32,10 +32,11 @@ pub struct Walks {
 }
 
 impl Walks {
-    /// Of codes of `bytes` bytes at most of vectors of `dim` dimensions, and lists of up to `degree` links.
+    /// Creates codes of at most `bytes` bytes of random vectors of `dim` dimensions, with up to `degree`
+    /// links each.
     pub fn new(kind: &str, bytes: usize, dim: usize, degree: usize, (list, width): (usize, usize)) -> Walks {
         let mut random = SmallRng::seed_from_u64(7);
-        // Small whole numbers, so that many vectors are the same and as far away as others.
+        // Components are small whole numbers, so that many vectors and distances are equal.
         let mut row = |_| (0..dim).map(|_| random.random_range(0..3) as f32).collect::<Vec<f32>>();
         let mut rows: Vec<Vec<f32>> = (0..VECTORS).map(&mut row).collect();
         let queries = (0..QUERIES).map(&mut row).collect();
@@ -55,7 +56,7 @@ impl Walks {
         Walks { codec, codes, links, queries, list, width }
     }
 
-    /// What the card is told of codes.
+    /// Returns the layout of the codes.
     pub fn codes(&self) -> Codes {
         let codes = self.codec.plane_codes().unwrap();
         let planes = codes.bytes.iter().map(|(plane, group)| Codes::plane(*plane, *group).unwrap());
@@ -70,7 +71,7 @@ impl Walks {
         }
     }
 
-    /// What it is told of queries.
+    /// Returns the shape of hops.
     pub fn shape(&self, slots: u32) -> Shape {
         let (list, width) = (self.list as u32, self.width as u32);
         Shape { list, width, ids: (self.degree().max(9) * self.width) as u32, slots }
@@ -80,8 +81,9 @@ impl Walks {
         self.links.iter().map(Vec::len).max().unwrap_or(0)
     }
 
-    /// What a query asks for: more than its list of pivots, of which there are more than a block has threads, or fewer.
-    fn asks(&self) -> GraphSearchParameters {
+    /// Returns the search parameters. A query may begin at more pivots than its list holds, and there may be
+    /// more pivots than a block has threads.
+    fn parameters(&self) -> GraphSearchParameters {
         GraphSearchParameters {
             list: self.list as u32,
             width: self.width as u32,
@@ -90,7 +92,7 @@ impl Walks {
         }
     }
 
-    /// The beams of a walk, as a processor makes them.
+    /// Computes the beams of a walk on the processor.
     fn expected(&self, query: &[f32]) -> Vec<Vec<u32>> {
         let (mut prepared, mut list) = (CodeQuery::new(), CandidateList::new(self.list));
         self.codec.prepare(query, &mut prepared);
@@ -114,9 +116,9 @@ impl Walks {
         }
     }
 
-    /// The nearest pivots, and the entry point.
+    /// Returns the nearest pivots and the entry point.
     fn starts(&self, query: &CodeQuery) -> Vec<u32> {
-        let GraphSearchParameters { starts, step, .. } = self.asks();
+        let GraphSearchParameters { starts, step, .. } = self.parameters();
         let pivots: Vec<u32> = self.codes().pivots.into_iter().step_by(step as usize).collect();
         let mut scores = vec![0.0; pivots.len()];
         query.score(&self.codec, &self.codes, &pivots, &mut scores);
@@ -126,7 +128,7 @@ impl Walks {
         all.iter().take(starts as usize).map(|pivot| pivot.id).chain([ENTRY]).collect()
     }
 
-    /// Writes a query as a card reads it.
+    /// Writes a query in the layout for cards.
     fn write(&self, query: &[f32], out: &mut Vec<u8>) {
         let mut prepared = CodeQuery::new();
         self.codec.prepare(query, &mut prepared);
@@ -137,20 +139,15 @@ impl Walks {
     }
 
     async fn walk(&self, cx: Cx, mut slot: Slot, query: &[f32]) -> Result<Vec<Vec<u32>>, String> {
-        slot.begin(self.asks(), |bytes| self.write(query, bytes));
+        slot.begin(self.parameters(), |bytes| self.write(query, bytes));
         let (mut ids, mut beams, mut next) = (vec![ENTRY], Vec::new(), Vec::new());
         loop {
             slot.submit(&ids, cx.task_waker());
-            let answered = loop {
-                match slot.take_response(&mut next) {
-                    Some(answered) => break answered,
-                    None => cx.parked().await,
-                }
-            };
-            answered.map_err(|error| error.to_string())?;
+            let response = slot.wait_for_response(&cx, &mut next).await;
+            response.map_err(|error| error.to_string())?;
             ids = next.iter().flat_map(|id| self.links[*id as usize].iter().copied()).collect();
             beams.push(next.clone());
-            // A kernel that is wrong may go round in circles.
+            // The walk of a faulty kernel may never end.
             if next.is_empty() || beams.len() > VECTORS {
                 return Ok(beams);
             }
@@ -165,7 +162,7 @@ impl Walks {
         upload.finish()
     }
 
-    /// The walks of a card that has `stored` vectors at these places, and the links, as well.
+    /// Copies the codes, the links and the `stored` vectors to `card`, and starts the service.
     fn start(&self, card: &dyn Card, stored: &Stored) -> Result<walks::Walks, GpuError> {
         let mut links = LinkUpload::begin(card, self.degree() as u32, VECTORS as u64)?;
         self.links.iter().try_for_each(|some| links.append(some))?;
@@ -173,12 +170,13 @@ impl Walks {
         walks::Walks::start(card, self.navigation(card)?, links, stored.upload(card)?, (shape, None))
     }
 
-    /// Vectors of all places.
+    /// Creates a vector for each place.
     pub fn stored(&self, form: (Element, bool, Metric), dim: usize) -> Stored {
         Stored::new(form, dim, VECTORS, QUERIES)
     }
 
-    /// Whether the answers of walks that are on `card` as a whole are those of this processor; if not, in what.
+    /// Compares the results of walks that run entirely on `card` with those of the processor. Returns a
+    /// description of the first difference.
     pub fn check_resident(&self, card: &dyn Card, stored: &Stored) -> Result<(), String> {
         let walks = self.start(card, stored).map_err(|error| error.to_string())?;
         let mut engine =
@@ -187,20 +185,17 @@ impl Walks {
         let wanted = |query: usize| (3 * query + 1).min(self.list);
         let next = |cx: &Cx| {
             let (query, cx) = (queries.next()?, cx.clone());
-            let mut slot = walks.slot(cx.task_waker()).expect("as many slots as run");
+            let walks = &walks;
             Some(async move {
+                let mut slot = walks.wait_for_slot(&cx).await;
                 let vector = (stored.query(query), wanted(query) as u32);
                 let write = |bytes: &mut Vec<u8>| self.write(&self.queries[query], bytes);
-                if let Err(error) = slot.submit(self.asks(), write, vector, cx.task_waker()) {
+                if let Err(error) = slot.submit(self.parameters(), write, vector, cx.task_waker()) {
                     return (query, Err(error), Vec::new());
                 }
                 let mut found = Vec::new();
-                loop {
-                    match slot.take_response(|distance, id| found.push((distance, id))) {
-                        Some(answered) => return (query, answered, found),
-                        None => cx.parked().await,
-                    }
-                }
+                let counters = slot.wait_for_response(&cx, |distance, id| found.push((distance, id))).await;
+                (query, counters, found)
             })
         };
         engine.run(SLOTS as usize, next, |one| all.push(one), Control::default()).unwrap();
@@ -213,24 +208,28 @@ impl Walks {
             }
             let expected = stored.nearest(query, places.into_iter(), wanted(query));
             if found != expected {
-                return Err(format!("query {query}: {found:?}, not {expected:?}"));
+                return Err(format!("query {query}: {found:?} instead of {expected:?}"));
             }
         }
         Ok(())
     }
 
-    /// Whether all walks on `card` are those of this processor; if not, in what.
+    /// Compares all walks by hops on `card` with those of the processor. Returns a description of the first
+    /// difference.
     pub fn check(&self, card: &dyn Card) -> Result<(), String> {
-        let said = |error: GpuError| error.to_string();
-        let hops =
-            Hops::start(card, self.navigation(card).map_err(said)?, self.shape(SLOTS), None).map_err(said)?;
+        let to_text = |error: GpuError| error.to_string();
+        let hops = Hops::start(card, self.navigation(card).map_err(to_text)?, self.shape(SLOTS), None)
+            .map_err(to_text)?;
         let tier = Arc::new(DramTier::new(vec![0; 4096]));
         let mut engine = Engine::new(tier, EngineOptions::default()).unwrap();
         let (mut queries, mut walked) = (self.queries.iter().enumerate(), Vec::new());
         let next = |cx: &Cx| {
             let (number, query) = queries.next()?;
-            let (cx, slot) = (cx.clone(), hops.slot(cx.task_waker()).expect("as many slots as run"));
-            Some(async move { (number, self.walk(cx, slot, query).await) })
+            let (cx, hops) = (cx.clone(), &hops);
+            Some(async move {
+                let slot = hops.wait_for_slot(&cx).await;
+                (number, self.walk(cx, slot, query).await)
+            })
         };
         engine.run(SLOTS as usize, next, |walk| walked.push(walk), Control::default()).unwrap();
         for (number, beams) in walked {

@@ -13,7 +13,7 @@ use crate::format::identity::Identity;
 use crate::format::manifest::Manifest;
 use crate::format::walk::read_through;
 use crate::query::{Phase, SearchParams};
-use bathyal_gpu::scans::{Group, MOST_CANDIDATES, MOST_SCANNED, Scans, Shape, Slot, Tables, Upload};
+use bathyal_gpu::scans::{Group, MOST_CANDIDATES, MOST_SCANNED, Shape, Slot, Tables, Upload};
 use bathyal_gpu::{Card, VectorUpload, Vectors, slots};
 use bathyal_kernels::Neighbor;
 use bathyal_kernels::quantize::Codec;
@@ -129,17 +129,6 @@ pub(super) fn upload_vectors(
     Ok(upload.finish()?)
 }
 
-/// Waits for a free slot on the card. The query keeps it until it ends, because a mini-batch waits for the
-/// queries that have slots.
-pub(super) async fn wait_for_slot(scans: &Scans, cx: &Cx) -> Slot {
-    loop {
-        match scans.slot(cx.task_waker()) {
-            Some(slot) => return slot,
-            None => cx.parked().await,
-        }
-    }
-}
-
 impl Scratch {
     /// Submits the found groups whose codes are on the card for a scan there.
     pub(super) fn submit_to_card(
@@ -189,12 +178,8 @@ impl Scratch {
             return Ok(false);
         }
         let (hits_before, hits) = (self.hits.len(), &mut self.hits);
-        let found = loop {
-            match slot.take_response(|distance, number| hits.push(Neighbor { distance, id: number })) {
-                Some(response) => break response?,
-                None => cx.parked().await,
-            }
-        };
+        let push = |distance, number| hits.push(Neighbor { distance, id: number });
+        let found = slot.wait_for_response(cx, push).await?;
         self.query.clock.spent(Phase::Scan);
         if !slot.computes_exact_distances() {
             return Ok(false);

@@ -6,7 +6,6 @@ use super::centroids::{Centroids, Navigation};
 use super::codes::Codes;
 use super::cost::ClusterShape;
 use super::early;
-use super::on_card;
 use super::section::ClusterEntry;
 use crate::calibrate::solve::Solved;
 use crate::cost::Machine;
@@ -343,7 +342,8 @@ impl Searcher for Cluster {
         let wanted = params.wanted();
         let mut slot = None;
         if let Some(scans) = &self.card {
-            let slot = slot.insert(on_card::wait_for_slot(scans, &cx).await);
+            // The query keeps its slot until it ends, because a mini-batch waits for the queries with a slot.
+            let slot = slot.insert(scans.wait_for_slot(&cx).await);
             scratch.navigate(self, query, &params);
             scratch.submit_to_card(self, slot, &cx, &params)?;
             // Meanwhile, the processor scans the groups that are not on the card.

@@ -266,12 +266,7 @@ impl RecordQuery {
         query: &CodeQuery,
         params: &SearchParams,
     ) -> RecordQuery {
-        let mut slot = loop {
-            match hops.slot(cx.task_waker()) {
-                Some(slot) => break slot,
-                None => cx.parked().await,
-            }
-        };
+        let mut slot = hops.wait_for_slot(cx).await;
         let parameters = search_parameters(graph, params);
         slot.begin(parameters, |bytes| write_code_query(query, hops.codes(), bytes));
         RecordQuery { slot, pivots: graph.pivots.len().div_ceil(parameters.step as usize) as u32 }
@@ -281,11 +276,6 @@ impl RecordQuery {
     /// first.
     pub(super) async fn hop(&mut self, cx: &Cx, ids: &[u32], next: &mut Vec<u32>) -> Result<(), IndexError> {
         self.slot.submit(ids, cx.task_waker());
-        loop {
-            match self.slot.take_response(next) {
-                Some(response) => return Ok(response?),
-                None => cx.parked().await,
-            }
-        }
+        Ok(self.slot.wait_for_response(cx, next).await?)
     }
 }

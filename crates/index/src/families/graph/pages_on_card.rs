@@ -44,14 +44,8 @@ impl PageQuery {
         params: &SearchParams,
         layout: &GraphLayout,
     ) -> PageQuery {
-        let slot = loop {
-            match pages.slot(cx.task_waker()) {
-                Some(slot) => break slot,
-                None => cx.parked().await,
-            }
-        };
         PageQuery {
-            slot,
+            slot: pages.wait_for_slot(cx).await,
             list: params.search_list as u32,
             starts: starts(layout, params.beam_width).0 as u32,
             begun: false,
@@ -73,12 +67,8 @@ impl PageQuery {
 
     /// Waits for the response. Returns the number of codes that the card has scored for it.
     async fn wait_for_response(&mut self, cx: &Cx) -> Result<u32, IndexError> {
-        loop {
-            match self.slot.take_response(&mut self.response) {
-                Some(outcome) => return Ok(outcome.map(|()| self.response.scored)?),
-                None => cx.parked().await,
-            }
-        }
+        self.slot.wait_for_response(cx, &mut self.response).await?;
+        Ok(self.response.scored)
     }
 
     /// Sends all links to the card, in one or several launches. Returns the number of codes that the card has

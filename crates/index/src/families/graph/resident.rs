@@ -120,26 +120,16 @@ impl Scratch {
         cx: &Cx,
         params: &SearchParams,
     ) -> Result<(), IndexError> {
-        let mut slot = loop {
-            match walks.slot(cx.task_waker()) {
-                Some(slot) => break slot,
-                None => cx.parked().await,
-            }
-        };
+        let mut slot = walks.wait_for_slot(cx).await;
         let code_query = &self.code_query;
         let write = |bytes: &mut Vec<u8>| write_code_query(code_query, walks.codes(), bytes);
         let vector_and_k = (&self.query.bytes[..], params.k.min(params.search_list) as u32);
         slot.submit(search_parameters(graph, params), write, vector_and_k, cx.task_waker())?;
-        let counts = loop {
-            let found = &mut self.query.found;
-            let offer = |distance, id| {
-                found.push(id, distance);
-            };
-            match slot.take_response(offer) {
-                Some(response) => break response?,
-                None => cx.parked().await,
-            }
+        let found = &mut self.query.found;
+        let offer = |distance, id| {
+            found.push(id, distance);
         };
+        let counts = slot.wait_for_response(cx, offer).await?;
         let stats = &mut self.query.stats;
         stats.hops += counts.hops;
         stats.code_distances += counts.scored;

@@ -2,22 +2,16 @@
 //! the groups to scan, and receives the places of the best codes; or, if the card holds the vectors as well,
 //! the nearest of their vectors. Each query takes one launch, which suits a card best.
 
-mod args;
-mod launch;
-
-pub use args::Group;
-
 use crate::card::{Card, CardMemory, CardProfile, CardQueue, Kernel};
 use crate::error::GpuError;
-use crate::exact::{Exact, Vectors, split_key};
-use crate::service::{Batch, CardCounters, Service, ServiceLimits, ServiceSlot, launches};
-use args::{Args, RerankArgs, Work};
-use bathyal_tier::TaskWaker;
-use launch::{ScanLaunch, ScanRequest};
-use std::sync::Arc;
+use crate::exact::{Exact, VectorAddresses, Vectors, split_key};
+use crate::fields::{append_fields, read_u64s};
+use crate::service::{
+    BatchAddresses, Inputs, LaunchParameters, QueryBytes, QueryKernel, Service, ServiceSlot, THREADS,
+    check_numbers,
+};
+use bathyal_tier::{Cx, TaskWaker};
 
-/// Threads of a block; `THREADS` in `kernels/keys.h`.
-const THREADS: u32 = 128;
 /// Number of codes in a block of codes.
 const LANES: u32 = 32;
 /// Bytes of the four numbers before a query's tables.
@@ -31,10 +25,22 @@ const WORD_BYTES: usize = 128 + 8;
 pub const MOST_CANDIDATES: u32 = 512;
 /// Maximum number of groups that a query scans.
 pub const MOST_SCANNED: u32 = 512;
-/// Bytes copied to the card for each scan, in addition to its tables and groups.
-pub const WORK_BYTES: usize = Work::BYTES;
-/// Bytes copied to the card for each group.
-pub const GROUP_BYTES: usize = Group::BYTES;
+/// Bytes copied to the card for each scan, in addition to its tables and groups: a `ScanWork` of
+/// `kernels/groups.h`.
+pub const WORK_BYTES: usize = 16;
+/// Bytes copied to the card for each group: a `ScanGroup` of `kernels/groups.h`.
+pub const GROUP_BYTES: usize = 12;
+
+/// A group to scan.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Group {
+    /// Number of the group.
+    pub number: u32,
+    /// Number of codes that it holds.
+    pub held: u32,
+    /// Distance of the query to its centroid.
+    pub distance: f32,
+}
 
 /// Layout of the codes, and limits of queries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,8 +86,18 @@ impl Shape {
 
     /// Returns the bytes that a slot takes on the card.
     pub fn slot_bytes(&self) -> u64 {
-        let input_bytes = self.query_bytes() + Work::BYTES + Group::BYTES * self.scanned as usize;
-        (input_bytes + 8 * (1 + self.list as usize)) as u64
+        self.launch_bytes(None).total()
+    }
+
+    /// Returns the bytes of a query in a launch, with its vector for exact distances if there are any.
+    fn launch_bytes(&self, exact: Option<&Exact>) -> QueryBytes {
+        let vector_bytes = exact.map_or(0, |exact| COUNT_BYTES + exact.query_bytes());
+        QueryBytes {
+            query: self.query_bytes() + vector_bytes,
+            work: WORK_BYTES,
+            items: GROUP_BYTES * self.scanned as usize,
+            output: 8 * (1 + self.list as usize),
+        }
     }
 
     /// Returns the bytes of shared memory of a block, for lists of `list` codes and `results` exact results.
@@ -143,8 +159,7 @@ impl<'a> Upload<'a> {
     /// [`GpuError::Memory`] where the slots do not fit, [`GpuError::Unsuited`], [`GpuError::Driver`].
     pub fn finish(self, vectors: Option<Vectors>, mini_batch: Option<u32>) -> Result<Scans, GpuError> {
         let Upload { card, shape, mut queue, codes, written } = self;
-        let exact = vectors.as_ref().map(|vectors| vectors.exact);
-        if exact.is_some() {
+        if vectors.is_some() {
             shape.check(card.profile(), shape.list)?;
         }
         let (places, vector_places) = (shape.places(), vectors.as_ref().map(|vectors| vectors.places));
@@ -158,95 +173,146 @@ impl<'a> Upload<'a> {
         }
         // Other queues do not wait for the copies in this one.
         queue.finish()?;
-        let rerank = vectors.as_ref().map(|Vectors { vectors, ids, exact, .. }| RerankArgs {
-            addresses: [vectors.address(), ids.address()],
-            exact: exact.words(),
-            best_room: shape.list,
-        });
-        let codes_address = codes.address();
-        let vectors = vectors.into_iter().flat_map(|vectors| [vectors.vectors, vectors.ids]);
-        let resident: Arc<[_]> = [codes].into_iter().chain(vectors).collect();
-        let mut resident_bytes = resident.iter().map(|memory| memory.bytes()).sum();
-        let (launch_queries, launch_count) = launches(shape.slots);
-        let mut launches = Vec::new();
-        for _ in 0..launch_count {
-            let (batch, bytes) = new_batch(card, shape, (exact, launch_queries), resident.clone())?;
-            let [staged, work, groups] = batch.input_addresses();
-            let args = Args {
-                addresses: [codes_address, staged, work, groups, batch.output_address()],
-                numbers: [
-                    shape.group_bytes(),
-                    LANES * shape.code_bytes,
-                    shape.plane_bytes,
-                    shape.factor_bytes,
-                    shape.group_vectors,
-                    shape.query_bytes() as u32,
-                    shape.list,
-                    0,
-                ],
-            };
-            launches.push(ScanLaunch { batch, args, rerank, shape, places });
-            resident_bytes += bytes;
-        }
-        let service =
-            Service::start(ServiceLimits { slots: shape.slots, launch_queries, mini_batch }, launches)?;
-        Ok(Scans { shape, exact, service, resident_bytes })
+        let kernel =
+            ScanKernel { shape, codes: codes.address(), vectors: vectors.as_ref().map(Vectors::addresses) };
+        let resident = [codes].into_iter().chain(vectors.into_iter().flat_map(Vectors::into_memory));
+        Service::with_kernel(card, kernel, resident, shape.slots, mini_batch)
     }
 }
 
-/// Allocates a batch of up to `launch_queries` queries. Returns it with its bytes, without those of
-/// `resident`.
-fn new_batch(
-    card: &dyn Card,
+/// Largest sizes among the requests of a launch. Short lists leave room for more blocks at a time.
+#[derive(Debug)]
+pub struct ScanSizes {
+    list: u32,
+    /// Number of nearest vectors, if the card holds vectors.
+    results: u32,
+}
+
+impl Default for ScanSizes {
+    fn default() -> ScanSizes {
+        ScanSizes { list: 1, results: 1 }
+    }
+}
+
+/// Request of a query for a scan, with the response.
+#[derive(Debug, Default)]
+pub struct ScanRequest {
+    query: Vec<u8>,
+    groups: Vec<Group>,
+    list: u32,
+    /// Number of nearest vectors to return, if the card holds vectors.
+    results: u32,
+    /// Response: number of codes that were found.
+    found: u32,
+    /// Response: keys of the best codes or nearest vectors, in order.
+    keys: Vec<u64>,
+}
+
+/// The kernel `kernels/scan.cu`; or `kernels/rerank.cu`, if the card holds vectors.
+#[derive(Debug)]
+pub struct ScanKernel {
     shape: Shape,
-    (exact, launch_queries): (Option<Exact>, u32),
-    resident: Arc<[Box<dyn CardMemory>]>,
-) -> Result<(Batch<3>, u64), GpuError> {
-    let (queries, what) = (u64::from(launch_queries), "the queries in flight");
-    let vector_bytes = exact.map_or(0, |exact| COUNT_BYTES + exact.query_bytes());
-    let staged = card.allocate(what, queries * (shape.query_bytes() + vector_bytes) as u64)?;
-    let work = card.allocate(what, queries * Work::BYTES as u64)?;
-    let groups = card.allocate(what, queries * Group::BYTES as u64 * u64::from(shape.scanned))?;
-    let found = card.allocate(what, queries * 8 * (1 + u64::from(shape.list)))?;
-    let bytes = [&staged, &work, &groups, &found].iter().map(|memory| memory.bytes()).sum();
-    let kernel = if exact.is_some() { Kernel::Rerank } else { Kernel::Scan };
-    Ok((Batch::new(kernel, card.queue()?, [staged, work, groups], found, resident), bytes))
+    /// Address of the codes.
+    codes: u64,
+    /// The vectors, in the order of places.
+    vectors: Option<VectorAddresses>,
+}
+
+impl ScanKernel {
+    fn exact(&self) -> Option<&Exact> {
+        self.vectors.as_ref().map(|vectors| &vectors.exact)
+    }
+
+    /// Returns the keys in an output, the nearest first.
+    fn keys(&self, output: &[u8]) -> impl Iterator<Item = u64> {
+        let header_words = usize::from(self.vectors.is_some());
+        read_u64s(output).skip(header_words).take_while(|key| *key != u64::MAX)
+    }
+}
+
+impl QueryKernel for ScanKernel {
+    type Request = ScanRequest;
+    type Sizes = ScanSizes;
+
+    fn kernel(&self) -> Kernel {
+        if self.vectors.is_some() { Kernel::Rerank } else { Kernel::Scan }
+    }
+
+    fn query_bytes(&self) -> QueryBytes {
+        self.shape.launch_bytes(self.exact())
+    }
+
+    fn add(&self, _: u32, request: &mut ScanRequest, inputs: &mut Inputs, sizes: &mut ScanSizes) {
+        let Inputs { queries, work, items } = inputs;
+        let (first, count) = ((items.len() / GROUP_BYTES) as u32, request.groups.len() as u32);
+        append_fields(&[], &[queries.len() as u32, first, count, request.list], work);
+        queries.extend_from_slice(&request.query);
+        for Group { number, held, distance } in &request.groups {
+            append_fields(&[], &[*number, *held, distance.to_bits()], items);
+        }
+        sizes.list = sizes.list.max(request.list);
+        sizes.results = sizes.results.max(request.results);
+    }
+
+    /// Returns a launch with `ScanArgs` (`kernels/groups.h`) or `RerankArgs` (`kernels/rerank.cu`).
+    fn parameters(&self, sizes: &ScanSizes, addresses: &BatchAddresses) -> LaunchParameters {
+        let BatchAddresses { queries, work, items, output } = *addresses;
+        let shape = &self.shape;
+        let numbers = [
+            shape.group_bytes(),
+            LANES * shape.code_bytes,
+            shape.plane_bytes,
+            shape.factor_bytes,
+            shape.group_vectors,
+            shape.query_bytes() as u32,
+            sizes.list,
+            0,
+        ];
+        let mut argument = Vec::new();
+        append_fields(&[self.codes, queries, work, items, output], &numbers, &mut argument);
+        let Some(vectors) = &self.vectors else {
+            return LaunchParameters {
+                shared_bytes: shape.shared_bytes(sizes.list, 0),
+                argument,
+                output_bytes: 8 * sizes.list as usize,
+            };
+        };
+        append_fields(&[vectors.vectors, vectors.ids], &vectors.exact.words(), &mut argument);
+        append_fields(&[], &[sizes.results, 0], &mut argument);
+        LaunchParameters {
+            shared_bytes: shape.shared_bytes(sizes.list, sizes.results),
+            argument,
+            output_bytes: 8 * (1 + sizes.results as usize),
+        }
+    }
+
+    fn check(&self, _: &ScanSizes, output: &[u8]) -> Result<(), GpuError> {
+        let what = if self.vectors.is_some() { "vector" } else { "place" };
+        check_numbers(self.kernel(), what, self.keys(output).map(|key| key as u32), self.shape.places())
+    }
+
+    fn write_response(&self, _: &ScanSizes, output: &[u8], request: &mut ScanRequest) {
+        request.keys.clear();
+        request.keys.extend(self.keys(output));
+        request.found = match self.vectors {
+            Some(_) => read_u64s(output).next().unwrap_or(0) as u32,
+            None => request.keys.len() as u32,
+        };
+    }
 }
 
 /// Service for the scans of an index on a card.
-#[derive(Debug)]
-pub struct Scans {
-    shape: Shape,
-    exact: Option<Exact>,
-    service: Service<ScanLaunch>,
-    resident_bytes: u64,
-}
+pub type Scans = Service<ScanKernel>;
 
 impl Scans {
-    /// Takes a slot for a query. Returns `None` if all are taken; then `waker` is woken when one is free.
-    pub fn slot(&self, waker: TaskWaker) -> Option<Slot> {
-        let slot = ServiceSlot::acquire(self.service.shared(), Some(waker))?;
-        Some(Slot { slot, shape: self.shape, exact: self.exact })
-    }
-
     /// Returns true if the card computes exact distances.
     pub fn computes_exact_distances(&self) -> bool {
-        self.exact.is_some()
+        self.kernel().vectors.is_some()
     }
 
     /// Returns the layout of the codes and the limits of queries.
     pub fn shape(&self) -> &Shape {
-        &self.shape
-    }
-
-    /// Returns the bytes of the card's memory that the service takes.
-    pub fn resident_bytes(&self) -> u64 {
-        self.resident_bytes
-    }
-
-    /// Returns the counters.
-    pub fn counters(&self) -> CardCounters {
-        self.service.counters()
+        &self.kernel().shape
     }
 }
 
@@ -268,17 +334,12 @@ pub struct Tables<'a> {
 }
 
 /// A slot for a query on the card, freed when this is dropped.
-#[derive(Debug)]
-pub struct Slot {
-    slot: ServiceSlot<ScanRequest>,
-    shape: Shape,
-    exact: Option<Exact>,
-}
+pub type Slot = ServiceSlot<ScanKernel>;
 
 impl Slot {
     /// Returns true if the card computes exact distances.
     pub fn computes_exact_distances(&self) -> bool {
-        self.exact.is_some()
+        self.kernel().vectors.is_some()
     }
 
     /// Requests the best `list` codes of `groups`. If the card holds vectors, `vector` is the query for exact
@@ -298,8 +359,8 @@ impl Slot {
         vector: Option<(&[u8], u32)>,
         waker: TaskWaker,
     ) -> Result<(), GpuError> {
-        let shape = self.shape;
-        let vector_bytes = self.exact.map(|exact| exact.query_bytes());
+        let shape = self.kernel().shape;
+        let vector_bytes = self.kernel().exact().map(Exact::query_bytes);
         let given_bytes = vector.map(|(vector, _)| vector.len().next_multiple_of(4));
         assert_eq!(given_bytes, vector_bytes, "a vector of another length");
         let words = shape.plane_bytes.div_ceil(4) as usize;
@@ -308,7 +369,7 @@ impl Slot {
             "tables of other codes"
         );
         let mut group_count = 0;
-        self.slot.write(|request| {
+        self.write_request(|request| {
             let ScanRequest { query, groups: request_groups, .. } = request;
             query.clear();
             for number in [tables.mean_term, tables.norm_unit, tables.offset, tables.scale] {
@@ -339,25 +400,30 @@ impl Slot {
                 shape.list, shape.scanned
             )));
         }
-        self.slot.submit(waker);
+        self.submit_request(waker);
         Ok(())
     }
 
-    /// Calls `each` with the estimated distance and the place of each of the best codes, in order; or with
-    /// the distance and the id of each of the nearest vectors. Returns the number of codes that were found;
-    /// `None` if there is no response yet.
+    /// Waits for the response. Calls `each` with the estimated distance and the place of each of the best
+    /// codes, in order; or with the distance and the id of each of the nearest vectors. Returns the number of
+    /// codes that were found.
     ///
     /// # Errors
     /// [`GpuError`] if the request has failed.
-    pub fn take_response(&mut self, mut each: impl FnMut(f32, u32)) -> Option<Result<u32, GpuError>> {
+    pub async fn wait_for_response(
+        &mut self,
+        cx: &Cx,
+        mut each: impl FnMut(f32, u32),
+    ) -> Result<u32, GpuError> {
         let mut found = 0;
-        let result = self.slot.take_response(|request| {
+        let read = |request: &ScanRequest| {
             found = request.found;
             request.keys.iter().for_each(|key| {
                 let (distance, number) = split_key(*key);
                 each(distance, number);
             });
-        });
-        result.map(|result| result.map(|()| found))
+        };
+        self.wait_for_request(cx, read).await?;
+        Ok(found)
     }
 }

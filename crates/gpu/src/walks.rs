@@ -1,24 +1,23 @@
 //! Searches of graphs whose codes, links and vectors are all on a card. One launch executes a whole search,
 //! without reads or requests between hops.
 
-mod args;
-mod launch;
-
 use crate::card::{Card, CardMemory, CardQueue, Kernel};
 use crate::error::GpuError;
-use crate::exact::{Vectors, split_key};
-use crate::graph::{Codes, NONE, Navigation, check_shared};
+use crate::exact::{Exact, VectorAddresses, Vectors, split_key};
+use crate::fields::{append_fields, read_u64s};
+use crate::graph::{Codes, NONE, Navigation, NavigationAddresses, check_shared};
 use crate::hops::GraphSearchParameters;
-use crate::service::{Batch, CardCounters, Service, ServiceLimits, ServiceSlot, launches};
-use args::{Args, Work};
-use bathyal_tier::TaskWaker;
-use launch::{WalkLaunch, WalkRequest};
-use std::sync::Arc;
+use crate::service::{
+    BatchAddresses, Inputs, LaunchParameters, QueryBytes, QueryKernel, Service, ServiceSlot, check_numbers,
+};
+use bathyal_tier::{Cx, TaskWaker};
 
 /// Maximum number of vectors that a query expands at a time; `MOST_WIDTH` in `kernels/walk.cu`.
 pub const MOST_WIDTH: u32 = 16;
 /// Counters before the keys of an output.
 const HEADER_WORDS: usize = 2;
+/// Bytes copied to the card for each query, in addition to the query: a `WalkWork` of `kernels/walk.cu`.
+const WORK_BYTES: usize = 24;
 /// Bytes of links in one copy.
 const COPY_BYTES: usize = 1 << 20;
 
@@ -34,8 +33,16 @@ pub struct Shape {
 impl Shape {
     /// Returns the bytes that a slot takes on the card.
     pub fn slot_bytes(&self, codes: &Codes, vectors: &Vectors) -> u64 {
-        let query = codes.query_bytes() + vectors.exact.query_bytes();
-        (query + Work::BYTES + 8 * (HEADER_WORDS + self.list as usize)) as u64
+        self.query_bytes(codes, &vectors.exact).total()
+    }
+
+    fn query_bytes(&self, codes: &Codes, exact: &Exact) -> QueryBytes {
+        QueryBytes {
+            query: codes.query_bytes() + exact.query_bytes(),
+            work: WORK_BYTES,
+            items: 0,
+            output: 8 * (HEADER_WORDS + self.list as usize),
+        }
     }
 }
 
@@ -109,31 +116,108 @@ pub struct WalkCounters {
     pub scored: u32,
 }
 
-/// Allocates a batch of up to `launch_queries` queries. Returns it with its bytes, without those of
-/// `resident`.
-fn new_batch(
-    card: &dyn Card,
-    shape: &Shape,
-    (query_bytes, launch_queries): (usize, u32),
-    resident: Arc<[Box<dyn CardMemory>]>,
-) -> Result<(Batch<2>, u64), GpuError> {
-    let (queries, what) = (u64::from(launch_queries), "the queries in flight");
-    let staged = card.allocate(what, queries * query_bytes as u64)?;
-    let work = card.allocate(what, queries * Work::BYTES as u64)?;
-    let found = card.allocate(what, queries * 8 * (HEADER_WORDS as u64 + u64::from(shape.list)))?;
-    let bytes = [&staged, &work, &found].iter().map(|memory| memory.bytes()).sum();
-    Ok((Batch::new(Kernel::Walk, card.queue()?, [staged, work], found, resident), bytes))
+/// Largest sizes among the requests of a launch.
+#[derive(Debug)]
+pub struct WalkSizes {
+    list: u32,
+    /// Number of results.
+    wanted: u32,
+}
+
+impl Default for WalkSizes {
+    fn default() -> WalkSizes {
+        WalkSizes { list: 1, wanted: 1 }
+    }
+}
+
+/// Request of a query for a walk, with the response.
+#[derive(Debug, Default)]
+pub struct WalkRequest {
+    /// The query for the codes, then its vector.
+    query: Vec<u8>,
+    parameters: GraphSearchParameters,
+    wanted: u32,
+    /// Response: counters of the walk.
+    counters: WalkCounters,
+    /// Response: keys of the results, in order.
+    keys: Vec<u64>,
+}
+
+/// The kernel `kernels/walk.cu`.
+#[derive(Debug)]
+pub struct WalkKernel {
+    shape: Shape,
+    codes: Codes,
+    navigation: NavigationAddresses,
+    vectors: VectorAddresses,
+    /// Address of the links.
+    links: u64,
+    /// Number of links of each vector.
+    degree: u32,
+    /// End of the ids of the vectors.
+    ids_end: u64,
+}
+
+/// Returns the keys in an output, the nearest first.
+fn keys(output: &[u8]) -> impl Iterator<Item = u64> {
+    read_u64s(output).skip(HEADER_WORDS).take_while(|key| *key != u64::MAX)
+}
+
+impl QueryKernel for WalkKernel {
+    type Request = WalkRequest;
+    type Sizes = WalkSizes;
+
+    fn kernel(&self) -> Kernel {
+        Kernel::Walk
+    }
+
+    fn query_bytes(&self) -> QueryBytes {
+        self.shape.query_bytes(&self.codes, &self.vectors.exact)
+    }
+
+    fn add(&self, _: u32, request: &mut WalkRequest, inputs: &mut Inputs, sizes: &mut WalkSizes) {
+        let GraphSearchParameters { list, width, starts, step } = request.parameters;
+        let (query, wanted) = (inputs.queries.len() as u32, request.wanted);
+        append_fields(&[], &[query, list, width, starts, step, wanted], &mut inputs.work);
+        inputs.queries.extend_from_slice(&request.query);
+        sizes.list = sizes.list.max(list).max(starts);
+        sizes.wanted = sizes.wanted.max(wanted);
+    }
+
+    fn parameters(&self, sizes: &WalkSizes, addresses: &BatchAddresses) -> LaunchParameters {
+        let WalkKernel { codes, navigation, vectors, links, degree, .. } = self;
+        let mut argument = Vec::new();
+        navigation.append_fields(codes, sizes.list, &mut argument);
+        let BatchAddresses { queries, work, output, .. } = *addresses;
+        append_fields(
+            &[queries, work, vectors.vectors, *links, vectors.ids, output],
+            &vectors.exact.words(),
+            &mut argument,
+        );
+        append_fields(&[], &[*degree, sizes.wanted], &mut argument);
+        LaunchParameters {
+            shared_bytes: walk_bytes(codes, sizes.list, sizes.wanted),
+            argument,
+            output_bytes: 8 * (HEADER_WORDS + sizes.wanted as usize),
+        }
+    }
+
+    fn check(&self, _: &WalkSizes, output: &[u8]) -> Result<(), GpuError> {
+        check_numbers(Kernel::Walk, "vector", keys(output).map(|key| key as u32), self.ids_end)
+    }
+
+    fn write_response(&self, _: &WalkSizes, output: &[u8], request: &mut WalkRequest) {
+        let mut header = read_u64s(output);
+        let (walked, scored) = (header.next().unwrap_or(0), header.next().unwrap_or(0));
+        request.counters =
+            WalkCounters { hops: (walked >> 32) as u32, expanded: walked as u32, scored: scored as u32 };
+        request.keys.clear();
+        request.keys.extend(keys(output));
+    }
 }
 
 /// Service for the walks of an index on a card.
-#[derive(Debug)]
-pub struct Walks {
-    shape: Shape,
-    codes: Codes,
-    vector_bytes: usize,
-    service: Service<WalkLaunch>,
-    resident_bytes: u64,
-}
+pub type Walks = Service<WalkKernel>;
 
 impl Walks {
     /// Starts the service. With `mini_batch`, a launch waits for this many queries, or for all with a slot.
@@ -155,68 +239,32 @@ impl Walks {
             return Err(GpuError::Driver { operation: "upload the vectors", reason });
         }
         let (degree, links) = (links.degree as u32, links.finish()?);
-        let (exact, ids_end) = (vectors.exact, vectors.places);
-        let graph_addresses = [vectors.vectors.address(), links.address(), vectors.ids.address()];
-        let graph_words = graph.words();
-        let Navigation { codes, memory, .. } = graph;
-        let resident: Arc<[_]> = memory.into_iter().chain([links, vectors.vectors, vectors.ids]).collect();
-        let mut resident_bytes = resident.iter().map(|memory| memory.bytes()).sum();
-        let (launch_queries, launch_count) = launches(shape.slots);
-        let mut launches = Vec::new();
-        for _ in 0..launch_count {
-            let query_bytes = codes.query_bytes() + exact.query_bytes();
-            let (batch, bytes) = new_batch(card, &shape, (query_bytes, launch_queries), resident.clone())?;
-            let ([staged, work], [vectors, links, ids]) = (batch.input_addresses(), graph_addresses);
-            let args = Args {
-                graph: graph_words.0,
-                graph_numbers: graph_words.1,
-                addresses: [staged, work, vectors, links, ids, batch.output_address()],
-                exact: exact.words(),
-                degree,
-                best_room: shape.list,
-            };
-            launches.push(WalkLaunch { batch, args, codes: codes.clone(), ids_end });
-            resident_bytes += bytes;
-        }
-        let service =
-            Service::start(ServiceLimits { slots: shape.slots, launch_queries, mini_batch }, launches)?;
-        Ok(Walks { shape, codes, vector_bytes: exact.query_bytes(), service, resident_bytes })
-    }
-
-    /// Takes a slot for a query. Returns `None` if all are taken; then `waker` is woken when one is free.
-    pub fn slot(&self, waker: TaskWaker) -> Option<Slot> {
-        let slot = ServiceSlot::acquire(self.service.shared(), Some(waker))?;
-        Some(Slot { slot, vector_bytes: self.vector_bytes, list: self.shape.list })
+        let kernel = WalkKernel {
+            shape,
+            navigation: graph.addresses(),
+            codes: graph.codes,
+            vectors: vectors.addresses(),
+            links: links.address(),
+            degree,
+            ids_end: vectors.places,
+        };
+        let resident = graph.memory.into_iter().chain([links]).chain(vectors.into_memory());
+        Service::with_kernel(card, kernel, resident, shape.slots, mini_batch)
     }
 
     /// Returns the limits of queries.
     pub fn shape(&self) -> &Shape {
-        &self.shape
+        &self.kernel().shape
     }
 
     /// Returns the layout of the codes.
     pub fn codes(&self) -> &Codes {
-        &self.codes
-    }
-
-    /// Returns the bytes of the card's memory that the service takes.
-    pub fn resident_bytes(&self) -> u64 {
-        self.resident_bytes
-    }
-
-    /// Returns the counters.
-    pub fn counters(&self) -> CardCounters {
-        self.service.counters()
+        &self.kernel().codes
     }
 }
 
 /// A slot for a query on the card, freed when this is dropped.
-#[derive(Debug)]
-pub struct Slot {
-    slot: ServiceSlot<WalkRequest>,
-    vector_bytes: usize,
-    list: u32,
-}
+pub type Slot = ServiceSlot<WalkKernel>;
 
 impl Slot {
     /// Requests the nearest `wanted` vectors. `write` writes the query for the codes, by
@@ -235,43 +283,48 @@ impl Slot {
         (vector, wanted): (&[u8], u32),
         waker: TaskWaker,
     ) -> Result<(), GpuError> {
-        assert!(vector.len().next_multiple_of(4) == self.vector_bytes, "a vector of another length");
-        if parameters.list > self.list || wanted > parameters.list || parameters.width > MOST_WIDTH {
+        let WalkKernel { shape, vectors, .. } = self.kernel();
+        let (max_list, vector_bytes) = (shape.list, vectors.exact.query_bytes());
+        assert!(vector.len().next_multiple_of(4) == vector_bytes, "a vector of another length");
+        if parameters.list > max_list || wanted > parameters.list || parameters.width > MOST_WIDTH {
             return Err(GpuError::Unsuited(format!(
                 "a graphics card cannot search with {wanted} results of {} candidates, {} expanded at a \
-                 time: the limits are {} and {MOST_WIDTH}; choose smaller values, or leave --device gpu out",
-                parameters.list, parameters.width, self.list
+                 time: the limits are {max_list} and {MOST_WIDTH}; choose smaller values, or leave --device \
+                 gpu out",
+                parameters.list, parameters.width
             )));
         }
-        self.slot.write(|request| {
+        self.write_request(|request| {
             write(&mut request.query);
-            let end = request.query.len() + self.vector_bytes;
+            let end = request.query.len() + vector_bytes;
             request.query.extend_from_slice(vector);
             request.query.resize(end, 0);
             request.parameters = GraphSearchParameters { step: parameters.step.max(1), ..parameters };
             request.wanted = wanted.max(1);
         });
-        self.slot.submit(waker);
+        self.submit_request(waker);
         Ok(())
     }
 
-    /// Calls `each` with the distance and the id of each result, in order. Returns the counters of the walk;
-    /// `None` if there is no response yet.
+    /// Waits for the response. Calls `each` with the distance and the id of each result, in order. Returns
+    /// the counters of the walk.
     ///
     /// # Errors
     /// [`GpuError`] if the request has failed.
-    pub fn take_response(
+    pub async fn wait_for_response(
         &mut self,
+        cx: &Cx,
         mut each: impl FnMut(f32, u32),
-    ) -> Option<Result<WalkCounters, GpuError>> {
+    ) -> Result<WalkCounters, GpuError> {
         let mut counters = WalkCounters::default();
-        let result = self.slot.take_response(|request| {
+        let read = |request: &WalkRequest| {
             counters = request.counters;
             request.keys.iter().for_each(|key| {
                 let (distance, id) = split_key(*key);
                 each(distance, id);
             });
-        });
-        result.map(|result| result.map(|()| counters))
+        };
+        self.wait_for_request(cx, read).await?;
+        Ok(counters)
     }
 }

@@ -5,11 +5,9 @@
 //! every round. There are two blocks of groups, each with a queue of its own, so that reading the results of
 //! one overlaps with the work of the other.
 
-mod args;
-
 use crate::card::{Card, CardMemory, CardQueue, Kernel, Launch};
 use crate::error::GpuError;
-use args::Args;
+use crate::fields::append_fields;
 use std::ops::Range;
 
 /// Maximum number of other groups to which a group's members may move; `OTHERS` in `kernels/loss.cu`.
@@ -226,17 +224,19 @@ impl Losses {
         block.queue.write(&*block.near, 0, &words(near.as_flattened()))?;
         let tiles = shape.unit.div_ceil(MEMBERS);
         let memories = [memory, &block.members, means, &block.near, &block.losses];
-        let args = Args {
-            addresses: memories.map(|memory| memory.address()),
-            numbers: [shape.dim, shape.others, shape.unit, members.len(), groups.start, tiles]
-                .map(|number| number as u32),
-        };
+        let numbers = [shape.dim, shape.others, shape.unit, members.len(), groups.start, tiles];
+        let mut argument = Vec::new();
+        append_fields(
+            &memories.map(|memory| memory.address()),
+            &numbers.map(|number| number as u32),
+            &mut argument,
+        );
         block.queue.launch(&Launch {
             kernel: Kernel::Loss,
             blocks: (groups.len() * tiles) as u32,
             threads: THREADS,
             shared_bytes: SHARED_BYTES,
-            argument: &args.bytes(),
+            argument: &argument,
         })
     }
 
@@ -273,5 +273,7 @@ fn write(
 }
 
 fn words(numbers: &[u32]) -> Vec<u8> {
-    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+    let mut bytes = Vec::with_capacity(4 * numbers.len());
+    append_fields(&[], numbers, &mut bytes);
+    bytes
 }
