@@ -64,13 +64,15 @@
 //!
 //! | feature | purpose | packages alone |
 //! |---|---|---|
-//! | `families` | all families of indexes: `cluster`, `graph`, `spann`, `flat`, `lsh`, `partitioned`, each a feature, too | 40 |
+//! | `families` | all families of indexes | 40 |
+//! | `cluster`, `graph`, `spann`, `flat`, `lsh`, `partitioned` | one family each | 40 |
 //! | `collection` | [`collection`]: rows with ids and metadata; enables `cluster` and `flat` | 100 |
 //! | `object` | indexes and collections in object stores: `s3://`, `gs://`, `az://`, `memory://` | 177 |
 //! | `remote` | indexes in the memory of nodes: `remote://` | 67 |
 //! | `gpu` | searches and builds on NVIDIA graphics cards | 47 |
 //!
-//! A call that needs a missing feature, or an index of a missing family, returns an error that names the feature.
+//! A call that needs a missing feature, or an index of a missing family, returns an error that names the
+//! feature.
 //!
 //! The examples of this crate (`cargo run --release -p bathyal --example words -- ocean`) are complete
 //! programs.

@@ -132,8 +132,8 @@ pub fn offers(family: &str, capability: Capability) -> bool {
     find(family).is_ok_and(|family| family.offers(capability))
 }
 
-/// Returns the sentence that refuses a capability for `family`, which lacks it. The sentence names the families
-/// of this build that offer it.
+/// Returns the sentence that refuses a capability for `family`, which lacks it. The sentence names the
+/// families of this build that offer it.
 pub fn refusal(family: &str, capability: Capability) -> String {
     let able = FAMILIES.iter().filter(|other| other.offers(capability));
     capability.refusal(family, &able.map(|other| other.name).collect::<Vec<_>>())

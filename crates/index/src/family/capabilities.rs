@@ -240,8 +240,8 @@ mod tests {
     fn a_refusal_names_the_families_that_offer_the_capability() {
         assert_eq!(
             Capability::Card.refusal("flat", &["cluster", "graph"]),
-            "an index of the family flat cannot be searched on a graphics card, unlike cluster and graph: leave \
-             --device gpu (device) out"
+            "an index of the family flat cannot be searched on a graphics card, unlike cluster and graph: \
+             leave --device gpu (device) out"
         );
         assert_eq!(
             Capability::Ratio.refusal("flat", &[]),

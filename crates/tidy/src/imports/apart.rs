@@ -2,8 +2,8 @@
 
 use super::Import;
 
-/// Folders in which only `mod.rs` may import a member (a folder below). A file outside of such a folder may not
-/// import a member either, except `lib.rs`, which re-exports.
+/// Folders in which only `mod.rs` may import a member (a folder below). A file outside of such a folder may
+/// not import a member either, except `lib.rs`, which re-exports.
 pub(super) const APART: &[&str] = &["crates/index/src/families"];
 
 /// Finds the imports of members of [`APART`] folders by other files.

@@ -1,5 +1,5 @@
-//! Checks of imports within a crate: no circle between folders, no circle of many files within one folder, and
-//! no import between members of folders that are kept apart.
+//! Checks of imports within a crate: no circle between folders, no circle of many files within one folder,
+//! and no import between members of folders that are kept apart.
 //!
 //! A folder is a module with files below it. `a/mod.rs`, or `a.rs` next to `a/`, belongs to the folder `a/`,
 //! as does `a/b.rs`. An import is a `use`, or a path in the code that begins with `crate`, `super`, `self` or
@@ -32,9 +32,9 @@ struct Import {
     to: String,
 }
 
-/// Finds every circle between folders of a crate, every circle of more than [`MAX_CIRCLE_FILES`] files within a
-/// folder, and every import of a member of a folder that is kept apart, in the crates of `files`. Returns the
-/// name of the crate's folder with each complaint.
+/// Finds every circle between folders of a crate, every circle of more than [`MAX_CIRCLE_FILES`] files within
+/// a folder, and every import of a member of a folder that is kept apart, in the crates of `files`. Returns
+/// the name of the crate's folder with each complaint.
 pub fn complaints(files: &[SourceFile]) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for (name, files) in crates(files) {

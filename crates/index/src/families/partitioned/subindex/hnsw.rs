@@ -1,5 +1,5 @@
-//! The build of an HNSW (Malkov and Yashunin, TPAMI 2020) with the insertion and pruning of all proximity graphs.
-//! There is one graph for each layer, over a prefix of the vectors of the layer below.
+//! The build of an HNSW (Malkov and Yashunin, TPAMI 2020) with the insertion and pruning of all proximity
+//! graphs. There is one graph for each layer, over a prefix of the vectors of the layer below.
 
 use super::copies::Copies;
 use super::options::PartitionedOptions;
