@@ -20,6 +20,7 @@ pub mod open;
 mod partition;
 mod query;
 pub mod ranges;
+mod removal;
 
 pub use bathyal_object::{CacheStatus, PruneOptions, PruneReport, StoreOptions};
 pub use bathyal_store::{COUNTED_ROUNDS, CacheUse, Requests, round_name};
@@ -27,8 +28,9 @@ pub use build::options::{
     BuildOptions, BuildReport, DEFAULT_SEED, FamilyOptions, GivenOptions, MOST_CALIBRATION_QUERIES,
     OptionDoc, StripeOptions,
 };
-pub use build::plan::{BuildPlan, MemoryPlan, PlannedFile, PlannedStage, plan_build};
+pub use build::plan::{BuildPlan, MemoryPlan, PlannedFile, PlannedStage, plan_build, plan_shape};
 pub use build::{build, build_in};
+pub use calibrate::reach::{Calibrated, Reach};
 pub use error::IndexError;
 pub use exact::exact_neighbors_on;
 pub use extent::check_vectors;
@@ -44,13 +46,14 @@ pub use format::stored::{Loss, StoreAs, StoredBefore, StoredEntry};
 pub use locate::{IndexLocation, encoded_keys, find, holding};
 pub use open::{
     ChangeCounts, CompactOptions, Compaction, CopyOptions, CopyReport, Effort, Explanation, FillOptions,
-    FillReport, Index, IndexStats, InspectReport, MAX_SEARCH_LIST, ManyResult, Numa, OpenOptions,
-    RangeOptions, RangeResult, SalvageReport, SearchMemory, SearchOptions, SearchResult, Searching,
-    StoreShare, StoredVectors, StripeConversion, StripeConversionOptions, TierChoice, WarmReport, compact,
-    compact_in, convert_stripes, convert_stripes_in, copy, fill, inspect, inspect_in, is_loss, probe_store,
-    salvage_vectors, search_many, verify, verify_in,
+    FillReport, Index, IndexStats, InspectReport, MAX_SEARCH_LIST, ManyResult, MergedAnswers, Numa,
+    OpenOptions, RangeOptions, RangeResult, SalvageReport, SearchMemory, SearchOptions, SearchResult,
+    Searching, StoreShare, StoredVectors, StripeConversion, StripeConversionOptions, TierChoice, WarmReport,
+    compact, compact_in, convert_stripes, convert_stripes_in, copy, fill, inspect, inspect_in, is_loss,
+    probe_store, salvage_vectors, search_many, verify, verify_in,
 };
 pub use query::{
     Counter, DEFAULT_BEAM_WIDTH, FAR_BEAM_WIDTH, MOST_OWN_COUNTERS, NO_ID, OwnCosts, OwnTotals, QueryStats,
     RowSet, SearchMode, SearchTotals, WithinPlan,
 };
+pub use removal::{RemovedIndex, removable, remove};

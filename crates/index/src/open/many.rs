@@ -1,6 +1,7 @@
 //! Search in several indexes at once. The answers are merged by distance.
 
-use super::{Index, SearchOptions};
+use super::{Index, MergedAnswers, SearchOptions};
+use crate::calibrate::reach::Calibrated;
 use crate::error::IndexError;
 use crate::query::{NO_ID, OwnCosts, QueryStats, SearchTotals};
 use bathyal_kernels::Neighbor;
@@ -115,7 +116,7 @@ pub fn search_many(
         result.search_list = result.search_list.max(found.search_list);
         result.threads = result.threads.max(found.threads);
         let name = index.path().display();
-        result.notes.extend(found.notes.iter().map(|note| format!("{name}: {note}")));
+        result.notes.extend(found.notes_for_merging().map(|note| format!("{name}: {note}")));
     }
     // The ids are counted after all searches: `next_id` only grows, so every id found is below it.
     let mut next = 0;
@@ -134,6 +135,10 @@ pub fn search_many(
         result.places.extend(list[..k].iter().map(|(found, index)| Place { index: *index, id: found.id }));
         result.distances.extend(list[..k].iter().map(|(found, _)| found.distance));
     }
+    let merged = MergedAnswers { k, distances: &result.distances, effort: options.effort };
+    let farthest = |query: usize| result.places[query * k + k - 1].index as usize;
+    let note = merged.unlike_note(Calibrated::Indexes, |query| indexes[farthest(query)].reach());
+    result.notes.extend(note);
     Ok(result)
 }
 

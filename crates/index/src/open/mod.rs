@@ -35,6 +35,7 @@ mod warm;
 mod within;
 
 pub use blocks::DEFAULT_BLOCK_QUERIES;
+pub(crate) use change::summary as change_counts;
 pub use change::{ChangeCounts, MOST_CHANGED_BYTES};
 pub use compact::{CompactOptions, Compaction, compact, compact_in};
 pub use convert_stripes::{StripeConversion, StripeConversionOptions, convert_stripes, convert_stripes_in};
@@ -49,7 +50,7 @@ pub use options::{
 };
 pub use probing::probe_store;
 pub use range::{RangeOptions, RangeResult};
-pub use result::SearchResult;
+pub use result::{MergedAnswers, SearchResult};
 pub use salvage::{SalvageReport, is_loss, salvage_vectors};
 pub use searching::Searching;
 pub use stats::{CacheStats, CardStats, IndexStats, LatencyBar, PartStats};
