@@ -2,6 +2,7 @@
 
 mod explain;
 mod segments;
+mod warm;
 
 pub use explain::PartPlan;
 
@@ -13,7 +14,10 @@ use crate::parallel::thread_count;
 use crate::schema::VectorField;
 use crate::state::{Located, State};
 use arrow_array::RecordBatch;
-use bathyal_index::{Effort, MAX_SEARCH_LIST, RowSet, SearchOptions, SearchTotals, StoredVectors};
+use bathyal_index::{
+    Calibrated, Effort, MAX_SEARCH_LIST, MergedAnswers, Reach, RowSet, SearchOptions, SearchTotals,
+    StoredVectors,
+};
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
@@ -75,6 +79,18 @@ pub struct FoundRows {
     pub seconds: f64,
     /// Notes for the user.
     pub notes: Vec<String>,
+    /// How the queries compare with those of the calibrations.
+    pub judgement: Judgement,
+}
+
+/// How the queries of a search compare with those of the calibrations, for merging with other answers.
+#[derive(Debug, Clone, Default)]
+pub struct Judgement {
+    /// True if the last note says that the queries are unlike those of the calibrations.
+    pub(crate) unlike: bool,
+    /// For each query, how far the queries of a calibration are from their neighbours: that of the segment
+    /// which holds the query's farthest neighbour. `None` if that was not measured.
+    pub(crate) reach: Vec<Option<Reach>>,
 }
 
 /// Distance and location of a neighbour.
@@ -194,13 +210,28 @@ impl State {
             )?);
         }
         let segments = SegmentSearch { state: self, resolved: &resolved, control, parts: segment_parts };
-        let SegmentResults { mut plans, totals, notes: segment_notes } = segments.search(k, &mut lists)?;
+        let SegmentResults { mut plans, totals, notes: segment_notes, reach } =
+            segments.search(k, &mut lists)?;
         plans.extend(memtable_plans);
-        notes.extend(segment_notes);
+        for note in segment_notes {
+            if !notes.contains(&note) {
+                notes.push(note);
+            }
+        }
         let (rows, distances) = merged(lists, k);
+        let reach: Vec<Option<Reach>> = rows
+            .chunks(k.max(1))
+            .map(|rows| {
+                let measured = rows.last().and_then(|farthest| reach.get(&farthest.part))?;
+                measured.iter().rev().find(|reach| reach.k as usize <= k).copied()
+            })
+            .collect();
+        let answers = MergedAnswers { k, distances: &distances, effort: request.effort };
+        let note = answers.unlike_note(Calibrated::Segments, |query| reach[query].as_slice());
+        let judgement = Judgement { unlike: note.is_some(), reach };
+        notes.extend(note);
         let fields: &[usize] = if request.vectors { &[resolved.field] } else { &[] };
         let mut fetched = self.fetch(&rows, &resolved.columns, fields, control)?;
-        notes.dedup();
         Ok(FoundRows {
             k,
             ids: fetched.ids,
@@ -212,6 +243,7 @@ impl State {
             totals,
             seconds: started.elapsed().as_secs_f64(),
             notes,
+            judgement,
         })
     }
 
