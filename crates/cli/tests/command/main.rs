@@ -20,5 +20,6 @@ mod memory;
 mod memory_node;
 mod neighbors;
 mod ratio;
+mod remove;
 mod stripes;
 mod words;
