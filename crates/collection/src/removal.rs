@@ -121,11 +121,19 @@ fn look(path: &Path, options: &StoreOptions) -> Result<RemovedKind, CollectionEr
 
 /// Returns true if parts of a collection are at `path`.
 fn is_collection_place(path: &Path, options: &StoreOptions) -> Result<bool, CollectionError> {
-    match CollectionLocation::at(path, options) {
-        Ok(place) => Ok(!numbers(&place)?.is_empty() || !ListedParts::list(&place)?.all().is_empty()),
+    let look = || {
+        let place = CollectionLocation::at(path, options)?;
+        Ok(!numbers(&place)?.is_empty() || !ListedParts::list(&place)?.all().is_empty())
+    };
+    match look() {
         // A memory node holds no collections.
         Err(CollectionError::Index(IndexError::Parameter(_))) => Ok(false),
-        Err(error) => Err(error),
+        Err(CollectionError::Store(StoreError::Io { source, .. }))
+            if source.kind() == io::ErrorKind::NotADirectory =>
+        {
+            Ok(false)
+        }
+        found => found,
     }
 }
 
