@@ -61,6 +61,7 @@ fn every_command_has_a_manual_page() {
         "convert-stripes",
         "copy",
         "prune",
+        "remove",
         "list",
         "warm",
         "memory-node",

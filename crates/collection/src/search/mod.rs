@@ -23,6 +23,7 @@ use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use segments::{SegmentResults, SegmentSearch};
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -219,13 +220,7 @@ impl State {
             }
         }
         let (rows, distances) = merged(lists, k);
-        let reach: Vec<Option<Reach>> = rows
-            .chunks(k.max(1))
-            .map(|rows| {
-                let measured = rows.last().and_then(|farthest| reach.get(&farthest.part))?;
-                measured.iter().rev().find(|reach| reach.k as usize <= k).copied()
-            })
-            .collect();
+        let reach = reach_of_queries(&rows, k, &reach);
         let answers = MergedAnswers { k, distances: &distances, effort: request.effort };
         let note = answers.unlike_note(Calibrated::Segments, |query| reach[query].as_slice());
         let judgement = Judgement { unlike: note.is_some(), reach };
@@ -267,6 +262,16 @@ impl State {
         }
         Ok(PartPlan::for_memtable(memtable, set))
     }
+}
+
+/// Returns for each query how far the queries of the calibration are from their neighbours, of the segment
+/// that holds the query's farthest neighbour.
+fn reach_of_queries(rows: &[Located], k: usize, measured: &BTreeMap<u32, Vec<Reach>>) -> Vec<Option<Reach>> {
+    let of_query = |rows: &[Located]| {
+        let measured = rows.last().and_then(|farthest| measured.get(&farthest.part))?;
+        measured.iter().rev().find(|reach| reach.k as usize <= k).copied()
+    };
+    rows.chunks(k.max(1)).map(of_query).collect()
 }
 
 /// Returns the `k` nearest of each list; equal distances are in the order of parts, then of rows.

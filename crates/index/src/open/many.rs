@@ -1,6 +1,6 @@
 //! Search in several indexes at once. The answers are merged by distance.
 
-use super::{Index, MergedAnswers, SearchOptions};
+use super::{Effort, Index, MergedAnswers, SearchOptions};
 use crate::calibrate::reach::Calibrated;
 use crate::error::IndexError;
 use crate::query::{NO_ID, OwnCosts, QueryStats, SearchTotals};
@@ -57,6 +57,15 @@ impl ManyResult {
             return u64::from(NO_ID);
         }
         self.first_ids.get(place.index as usize).copied().unwrap_or(0) + u64::from(place.id)
+    }
+
+    /// Returns a note if the queries are unlike those of the calibrations. Each is judged by the index that
+    /// holds its farthest neighbour.
+    fn unlike_note(&self, indexes: &[&Index], effort: Effort) -> Option<String> {
+        let ManyResult { k, places, distances, .. } = self;
+        let farthest = |query: usize| places[query * k + k - 1].index as usize;
+        let merged = MergedAnswers { k: *k, distances, effort };
+        merged.unlike_note(Calibrated::Indexes, |query| indexes[farthest(query)].reach())
     }
 }
 
@@ -135,9 +144,7 @@ pub fn search_many(
         result.places.extend(list[..k].iter().map(|(found, index)| Place { index: *index, id: found.id }));
         result.distances.extend(list[..k].iter().map(|(found, _)| found.distance));
     }
-    let merged = MergedAnswers { k, distances: &result.distances, effort: options.effort };
-    let farthest = |query: usize| result.places[query * k + k - 1].index as usize;
-    let note = merged.unlike_note(Calibrated::Indexes, |query| indexes[farthest(query)].reach());
+    let note = result.unlike_note(indexes, options.effort);
     result.notes.extend(note);
     Ok(result)
 }
