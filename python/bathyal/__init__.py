@@ -44,7 +44,7 @@ from bathyal.many import search, search_many
 from bathyal.opening import open
 from bathyal.reading import Snapshot
 from bathyal.results import Costs, Found, FoundMany, FoundRanges, SearchStats, SearchWarning
-from bathyal.stores import copy, listing, prune
+from bathyal.stores import copy, listing, prune, remove
 
 __all__ = [
     "Collection",
@@ -83,6 +83,7 @@ __all__ = [
     "read_ids",
     "read_vectors",
     "recall",
+    "remove",
     "search",
     "search_many",
     "verify",

@@ -14,7 +14,7 @@ from bathyal.arguments import Metric, Path, columns, memory_bytes, place, store_
 from bathyal.files import read_here, with_ids
 from bathyal.found_rows import Written
 from bathyal.progress import Receiver, progress_receiver
-from bathyal.reading import Filter, Reading, Snapshot
+from bathyal.reading import Filter, Reading, Snapshot, collection_request
 from bathyal.schema import Element, Field, IdKind, schema
 from bathyal.tables import condition, is_frame, names, plain, plain_columns, split_rows
 
@@ -89,7 +89,8 @@ class Collection(Reading):
             id: kind of ids: ``"string"`` or ``"u64"``.
             columns: the columns of metadata and their types: ``"bool"``, ``"int8"`` to ``"int64"``, ``"uint8"`` to
                 ``"uint64"``, ``"float32"``, ``"float64"``, ``"string"``, ``"date"``, ``"timestamp"`` (to the
-                microsecond, in UTC), or lists of them: ``"list<string>"``. Every value may be missing.
+                microsecond, in UTC), or lists of them: ``"list<string>"``. Every value may be missing. Dates and
+                times may also be text: ``"2024-02-29"``, ``"2024-02-29T12:00:00"``.
             options: the index of large segments: ``family``, ``store_as`` and the options of the family, as
                 for :func:`build`.
             memory, ...: as for :meth:`open`.
@@ -576,6 +577,53 @@ class Collection(Reading):
         ``memory_bytes``, ``bytes``, ``space_amplification``, ``segments``, ``schema`` and ``path``."""
         report: dict[str, Any] = json.loads(self._handle.describe())
         return report
+
+    def warm(self, k: int = 10, recall: float | None = None, *, field: str | None = None) -> dict[str, Any]:
+        """Opens the indexes of all segments, and answers queries that are made from them, so that later
+        searches find their memory and their pages.
+
+        Args:
+            k, recall: those of the later searches.
+            field: only this field of vectors; None means all.
+
+        Returns a dictionary: ``queries``, ``reads``, ``bytes`` and ``seconds``.
+
+        >>> import numpy as np, bathyal
+        >>> docs = bathyal.Collection.create("memory://warmed", dim=8, id="u64")
+        >>> _ = docs.add(range(8), np.eye(8, dtype=np.float32))
+        >>> docs.flush()
+        >>> sorted(docs.warm())
+        ['bytes', 'queries', 'reads', 'seconds']
+        """
+        request = collection_request([], k, recall, field=field)
+        report: dict[str, Any] = json.loads(self._handle.warm(request.arguments))
+        return report
+
+    def stats(self) -> dict[str, Any]:
+        """Counters for a monitoring system: those of :meth:`inspect`, and of the searches of this object,
+        except those of snapshots: ``searches`` (batches of queries), ``queries``, ``errors`` (batches that
+        failed), ``reads``, ``read_bytes``, ``code_distances``, ``full_distances`` and ``search_seconds``. See
+        :meth:`prometheus`.
+
+        >>> import numpy as np, bathyal
+        >>> docs = bathyal.Collection.create("memory://counted", dim=8, id="u64")
+        >>> _ = docs.add(range(8), np.eye(8, dtype=np.float32))
+        >>> _ = docs.search(np.eye(8, dtype=np.float32), k=1)
+        >>> docs.stats()["queries"], docs.stats()["rows"]
+        (8, 8)
+        """
+        counters: dict[str, Any] = json.loads(self._handle.stats()[0])
+        return counters
+
+    def prometheus(self) -> str:
+        """The counters of :meth:`stats` in the text exposition format of Prometheus.
+
+        >>> import bathyal
+        >>> docs = bathyal.Collection.create("memory://exposed", dim=8, id="u64")
+        >>> docs.prometheus().splitlines()[2]
+        'bathyal_collection_rows{collection="memory://exposed"} 0'
+        """
+        return self._handle.stats()[1]
 
     def verify(self, progress: bool | Receiver = True) -> dict[str, Any]:
         """Checks every byte of every segment against its checksums. Returns ``sound`` (bool), ``fault_count``

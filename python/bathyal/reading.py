@@ -142,6 +142,43 @@ class Reading:
         answers = await awaiting.in_thread(lambda: source.search(rows, arguments, cancel), cancel)
         return _found(answers, single, len(rows), self._field(request))
 
+    def explain(
+        self,
+        query: ArrayLike,
+        k: int = 10,
+        recall: float | None = None,
+        *,
+        filter: Filter | None = None,
+        field: str | None = None,
+        search_list: int | None = None,
+    ) -> dict[str, Any]:
+        """Answers a single query, and returns how each part of the collection was searched.
+
+        Returns ``ids``, ``distances``, ``matches`` (rows that match the filter), ``plans`` (for each segment
+        and the rows in memory: ``part``, ``family``, ``rows``, ``matches``, ``plan`` and the ``reason`` for
+        it), ``costs`` (``reads``, ``bytes``, ``seconds``, ...) and ``notes``.
+
+        >>> import numpy as np, bathyal
+        >>> docs = bathyal.Collection.create("memory://docs-explained", dim=8, id="u64")
+        >>> _ = docs.add(range(8), np.eye(8, dtype=np.float32))
+        >>> report = docs.explain(np.eye(8, dtype=np.float32)[3], k=1)
+        >>> report["ids"], [plan["part"] for plan in report["plans"]]
+        ([3], ['memory'])
+        """
+        found = self.search(
+            query, k=k, recall=recall, filter=filter, field=field, search_list=search_list, threads=1
+        )
+        if found.ids.ndim != 1:
+            raise ValueError(f"query has {found.ids.ndim} dimensions; expected one query")
+        return {
+            "ids": found.ids.tolist(),
+            "distances": found.distances.tolist(),
+            "matches": found.matches,
+            "plans": list(found.plans),
+            "costs": found.costs,
+            "notes": list(found.notes),
+        }
+
     def _arguments(
         self, request: CollectionRequest
     ) -> tuple[NDArray[Any], bool, _bathyal._QuestionArguments]:

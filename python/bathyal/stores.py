@@ -1,4 +1,4 @@
-"""Indexes in object stores: listing, copying, and removal of leftovers."""
+"""Indexes and collections in stores: listing, copying, and removal."""
 
 from __future__ import annotations
 
@@ -121,4 +121,40 @@ def prune(
     """
     at = (place(index), store_pairs(store_options))
     report: dict[str, int] = json.loads(_bathyal.prune(at, whole("kept_hours", kept_hours), bool(dry_run)))
+    return report
+
+
+def remove(path: Path, *, store_options: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Removes an index or a collection with everything that belongs to it: parts of striped files, logs, older
+    versions, and what interrupted builds have left.
+
+    Other files in its folder stay there. Indexes and collections that are open go on reading what they have
+    open in local files, and in the memory of a node; in a bucket, their searches fail. If the call is killed,
+    the index or the collection cannot be opened any more, unless all of it is still there, and the next call
+    removes the rest.
+
+    Args:
+        path: a folder on this machine, or an address.
+        store_options: options of the store, as for :func:`open`.
+
+    Returns a dictionary: ``path``; ``kind``. The kind ``index`` also has ``family``, ``vectors`` and
+    ``index_bytes``; ``collection`` has ``rows`` and ``bytes``, which are None if it was damaged; ``leftovers``
+    was no index or collection any more, only the rest of one. ``others`` lists the files that stay, if there
+    are any.
+
+    Raises:
+        FileNotFoundError: nothing is at ``path``.
+        Error: something is at ``path`` that is neither an index nor a collection.
+        DamagedIndexError: the manifest of an index cannot be read, so its files are not known.
+        BlockingIOError: the index or the collection has a writer. In a bucket, only writers of this process are
+            seen; the next write of another one fails.
+        ValueError: an invalid address, or invalid options of a store.
+        OSError: a file cannot be removed; the store refused a request or did not answer.
+
+    >>> import numpy as np, bathyal
+    >>> bathyal.build(np.eye(8, dtype=np.float32), "memory://gone.index").close()
+    >>> bathyal.remove("memory://gone.index")["vectors"]
+    8
+    """
+    report: dict[str, Any] = json.loads(_bathyal.remove((place(path), store_pairs(store_options))))
     return report

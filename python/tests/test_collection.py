@@ -398,6 +398,38 @@ def test_arrays_of_numpy_are_columns(path: pathlib.Path) -> None:
         assert docs.get("g").metadata["at"].tolist() == [NOON]
 
 
+def test_dates_and_times_may_be_text(path: pathlib.Path) -> None:
+    columns = {"d": "date", "at": "timestamp", "l": "list<timestamp>"}
+    with Collection.create(path, dim=12, columns=columns) as docs:
+        row = {"d": "2024-02-29", "at": "2024-02-29T12:30:15.250", "l": ["2024-02-29T14:30:15.25+02:00", None]}
+        docs.add(["a", "b"], ROWS[:2], [row, {"d": DAY, "at": None}])
+        docs.add(["c"], ROWS[:1], {"d": np.array(["1960-01-01"]), "at": "2024-02-29 12:30:15.25"})
+        held = docs.get(["a", "b", "c"]).metadata
+        assert held["d"].tolist() == [DAY, DAY, datetime.date(1960, 1, 1)]
+        assert held["at"].tolist() == [NOON, None, NOON] and held["l"].tolist()[0] == [NOON, None]
+        for name, text in (("d", "2024-13-01"), ("at", "noon"), ("at", "")):
+            with pytest.raises(ValueError, match=rf'column "{name}", row 1: "{text}" is not a (date|time) such as'):
+                docs.add(["x", "y"], ROWS[:2], {name: [None, text]})
+        assert docs.update(["a"], {"at": "2024-02-29T12:30:15.250Z"}).replaced == 1
+
+
+def test_counters_warm_up_and_explanations(path: pathlib.Path) -> None:
+    with Collection.create(path, dim=12, columns={"year": "int64"}) as docs:
+        docs.add([str(row) for row in range(200)], ROWS[:200], {"year": np.arange(200)})
+        docs.flush()
+        assert docs.warm()["seconds"] >= 0 and docs.warm(k=3, recall=0.9, field="vector")["queries"] >= 0
+        docs.search(ROWS[:5], k=3)
+        with pytest.raises(ValueError, match="unknown"):
+            docs.search(ROWS[:5], k=3, filter="unknown = 1")
+        stats = docs.stats()
+        assert (stats["searches"], stats["queries"], stats["errors"], stats["rows"]) == (1, 5, 1, 200)
+        assert f'bathyal_collection_queries_total{{collection="{path}"}} 5' in docs.prometheus().splitlines()
+        report = docs.explain(ROWS[7], k=2, filter="year < 100")
+        assert report["ids"][0] == "7" and report["matches"] == 100 and len(report["plans"]) == 1
+        with docs.snapshot() as then:
+            assert then.explain(ROWS[7], k=1)["ids"] == ["7"]
+
+
 def test_arguments_may_be_changed_after_a_write(path: pathlib.Path) -> None:
     arrow = needed("pyarrow")
     vectors, years = ROWS[:3].copy(), np.array([1, 2, 3])

@@ -501,3 +501,27 @@ def use_a_real_server(server: dict[str, str], place: pathlib.Path) -> None:
     assert SECRET[::-1] not in str(raised.value)
     with pytest.raises(OSError, match=r"s3://nothing/my\.index"):
         bathyal.build(rows, "s3://nothing/my.index", progress=False, store_options=server)
+
+
+def test_indexes_and_collections_are_removed(address: str, tmp_path: pathlib.Path) -> None:
+    for place in (address, str(tmp_path / "index")):
+        bathyal.build(ROWS, place, threads=1, progress=False).close()
+        removed = bathyal.remove(place)
+        assert (removed["kind"], removed["vectors"], removed["path"]) == ("index", len(ROWS), place)
+        with pytest.raises(FileNotFoundError):
+            bathyal.remove(place)
+    for place in (address + "-rows", str(tmp_path / "rows")):
+        with bathyal.Collection.create(place, dim=24, id="u64") as docs:
+            docs.add(range(9), ROWS[:9])
+            with pytest.raises(BlockingIOError):
+                bathyal.remove(place)
+        removed = bathyal.remove(place)
+        assert (removed["kind"], removed["rows"], "others" in removed) == ("collection", 9, False)
+        with pytest.raises(FileNotFoundError):
+            bathyal.Collection.open(place)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "notes.txt").write_text("mine")
+    with pytest.raises(bathyal.Error, match="nothing else is removed"):
+        bathyal.remove(other)
+    assert (other / "notes.txt").read_text() == "mine"

@@ -54,14 +54,17 @@
 //! | keep the state of a moment while others write | [`Collection::snapshot`], [`Snapshot`] |
 //! | see what other processes have written | [`Collection::refresh`] |
 //! | read and write files of rows | [`exchange`] |
+//! | remove a collection, or whatever is at a path | [`Collection::remove`], [`remove`] |
 //! | maintain a collection | [`Collection::compact`], [`Collection::verify`] |
+//! | warm a collection up, count its searches | [`Collection::warm`], [`Collection::stats`] |
 //! | describe or copy a collection | [`Collection::describe`], [`Collection::copy_to`] |
 
 pub use bathyal_collection::exchange;
 pub use bathyal_collection::{
-    BoundFilter, Collection, CollectionError, CollectionLocation, CollectionOptions, Column, ColumnKind,
-    CompactOptions, CompactionReport, CopiedCollection, DEFAULT_WRITE_MEMORY_BYTES, Description, Durability,
-    FetchedRows, Filter, FilterError, FoundInMany, FoundRows, ID_COLUMN, Id, IdKind, Ids, MAX_ID_BYTES,
-    PartPlan, Projection, Rows, RowsById, Scan, Schema, SearchRequest, SegmentDescription, Snapshot,
-    VectorField, Written, is_collection, search_many,
+    BoundFilter, Collection, CollectionError, CollectionLocation, CollectionOptions, CollectionStats, Column,
+    ColumnKind, CompactOptions, CompactionReport, CopiedCollection, DEFAULT_WRITE_MEMORY_BYTES, Description,
+    Durability, FetchedRows, Filter, FilterError, FoundInMany, FoundRows, ID_COLUMN, Id, IdKind, Ids,
+    Judgement, MAX_ID_BYTES, PartPlan, Projection, Removal, RemovedCollection, RemovedKind, Rows, RowsById,
+    Scan, Schema, SearchCounts, SearchRequest, SegmentDescription, Snapshot, VectorField, Written,
+    is_collection, removable, remove, search_many,
 };

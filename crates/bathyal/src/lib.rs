@@ -33,7 +33,7 @@
 //! | open an index, within a memory budget | [`Index::open`], [`OpenOptions`] |
 //! | open an index in files or memory, or at an address | [`TierChoice`], [`StoreOptions`] |
 //! | read an index through a tier of your own | [`tier`], [`OpenOptions::wrap`], [`WrapTier`] |
-//! | compute memory and files of a build before it begins | [`plan_build`], [`BuildPlan`] |
+//! | compute memory and files of a build before it begins | [`plan_build`], [`plan_shape`], [`BuildPlan`] |
 //! | search a batch, or single queries asynchronously | [`Index::search`], [`Index::search_async`] |
 //! | search within a distance, or in several indexes | [`Index::range_search`], [`search_many`] |
 //! | search a subset of the rows, at a recall | [`Index::search_within`], [`RowSet`], [`WithinPlan`] |
@@ -44,7 +44,8 @@
 //! | store f32 vectors smaller, and measure the loss | [`BuildOptions::store_as`], [`StoreAs`], [`Loss`] |
 //! | stripe an index over disks, or undo it | [`BuildOptions::stripe`], [`convert_stripes`] |
 //! | insert and delete vectors, and merge the changes | [`Index::insert`], [`Index::delete`], [`compact`] |
-//! | copy an index to another folder, store or node; list and delete indexes | [`copy`], [`store`] |
+//! | copy an index to another folder, store or node; list indexes | [`copy`], [`store`] |
+//! | remove an index, with all its files and parts | [`remove`], [`removable`] |
 //! | describe, check or salvage an index | [`inspect`], [`verify`], [`salvage_vectors`] |
 //! | compute exact neighbours and recall | [`groundtruth`] |
 //! | keep indexes elsewhere than in folders | [`store`] |
@@ -98,7 +99,8 @@ pub use bathyal_index::{
     QueryStats, RangeOptions, RangeResult, RowSet, SalvageReport, SearchMemory, SearchMode, SearchOptions,
     SearchRequest, SearchResult, SearchTotals, Searching, StoreAs, StoreOptions, StoredEntry, StoredVectors,
     StripeConversion, StripeConversionOptions, TierChoice, WarmReport, WithinPlan, build, compact,
-    convert_stripes, copy, fill, inspect, plan_build, probe_store, salvage_vectors, search_many, verify,
+    convert_stripes, copy, fill, inspect, plan_build, plan_shape, probe_store, removable, remove,
+    salvage_vectors, search_many, verify,
 };
 #[cfg(feature = "graph")]
 pub use bathyal_index::{LayoutConversion, convert_layout};
@@ -149,7 +151,7 @@ pub mod groundtruth {
 /// ```
 ///
 /// Indexes in folders and at addresses (`s3://`, `remote://`) are listed and deleted through the store that
-/// contains them:
+/// contains them ([`remove`](crate::remove) also keeps files of others in the folder, and removes leftovers):
 ///
 /// ```
 /// use bathyal::store::within;

@@ -12,6 +12,7 @@ mod get;
 mod list;
 mod memory_node;
 mod metric;
+mod remove;
 mod search;
 mod slips;
 mod store;
@@ -35,6 +36,7 @@ pub use get::GetArguments;
 pub use list::ListArguments;
 pub use memory_node::MemoryNodeArguments;
 pub use metric::MetricArgument;
+pub use remove::RemoveArguments;
 pub use search::{BenchArguments, ModeName, SearchArguments, SearchSettings};
 pub use slips::{
     BenchSlips, BuildSlips, CollectionSearchSlips, GroundtruthSlips, SearchSlips, SettingsSlips,
@@ -107,9 +109,11 @@ pub enum Command {
     Copy(CopyArguments),
     /// Remove leftovers of an index from an object store: replaced, deleted or unfinished parts
     Prune(PruneArguments),
+    /// Remove an index or a collection, with everything that belongs to it
+    Remove(RemoveArguments),
     /// List the indexes and collections in a folder, a bucket or a memory node
     List(ListArguments),
-    /// Read an index in an object store into the cache of this machine
+    /// Read an index or a collection in an object store into the cache of this machine
     Warm(WarmArguments),
     /// Lend memory of this machine: hold indexes that other machines search
     MemoryNode(MemoryNodeArguments),
@@ -157,14 +161,18 @@ Examples:
   bathyal build words.f16bin words.index --metric cosine --family graph \\
       --max-degree 32 --overwrite
   bathyal build base.u8bin my.index --metric l2 --memory 2GB --json
-  bathyal build base.fbin my.index --metric l2 --stripe /mnt/a,/mnt/b")]
+  bathyal build base.fbin my.index --metric l2 --stripe /mnt/a,/mnt/b
+  bathyal build base.fbin --metric l2 --memory 2GB --plan
+  bathyal build --plan --vectors 100000000 --dim 768 --metric cosine --memory 16GB")]
 pub struct BuildArguments {
     /// Vectors: .fbin .f16bin .bf16bin .u8bin .i8bin .b1bin .fvecs .bvecs .npy
-    pub data: PathBuf,
+    #[arg(required_unless_present = "vectors")]
+    pub data: Option<PathBuf>,
     /// The index: a folder that this command creates, or an address in an object store (s3://BUCKET/NAME), in
     /// the memory of a node (remote://HOST:PORT/NAME) or of several nodes
-    /// (remote://HOST1:PORT1,HOST2:PORT2/NAME)
-    pub index: PathBuf,
+    /// (remote://HOST1:PORT1,HOST2:PORT2/NAME). A plan needs none
+    #[arg(required_unless_present = "plan")]
+    pub index: Option<PathBuf>,
     /// Metric: l2 (squared Euclidean), ip (inner product), cosine, or hamming (of bits, eight in each byte of
     /// u8 vectors). Names that other systems use are understood
     #[arg(long)]
@@ -203,9 +211,19 @@ pub struct BuildArguments {
     /// How the store is reached
     #[command(flatten)]
     pub store: StoreArguments,
-    /// Print what the build would need and write (memory, stages, files with their sizes), and stop
+    /// Print what the build would need and write (memory, stages, files with their sizes), and stop. Fails if
+    /// --memory is too little
     #[arg(long)]
     pub plan: bool,
+    /// Plan for this many vectors, which need not exist yet, instead of those of a file
+    #[arg(long, value_name = "COUNT", requires = "plan", requires = "dim", conflicts_with = "data")]
+    pub vectors: Option<u64>,
+    /// Components of the planned vectors
+    #[arg(long, requires = "vectors")]
+    pub dim: Option<u32>,
+    /// Element of the planned vectors: f32, f16, bf16, u8, i8 or b1
+    #[arg(long, requires = "vectors", default_value_t = Element::F32)]
+    pub element: Element,
     /// Hidden options with names from other systems
     #[command(flatten)]
     slips: BuildSlips,

@@ -1,10 +1,12 @@
 //! An open collection: the type that users work with.
 
+use crate::counters::CollectionStats;
 use crate::error::CollectionError;
 use crate::filter::Filter;
 use crate::ids::{Id, Ids};
-use crate::location::CollectionLocation;
+use crate::location::{CollectionLocation, Part};
 use crate::options::{CollectionOptions, LEAST_WRITE_MEMORY_BYTES};
+use crate::removal::{RemovedCollection, RemovedKind, remove_at};
 use crate::repair::{RepairOptions, RepairReport, repair};
 use crate::rows::Rows;
 use crate::schema::Schema;
@@ -16,12 +18,12 @@ use crate::write::{
     CompactOptions, CompactionReport, CopiedCollection, Operation, Shared, Written, WrittenBytes,
 };
 use arrow_array::RecordBatch;
-use bathyal_index::StoreOptions;
+use bathyal_index::{StoreOptions, WarmReport};
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Progress;
 use serde::Serialize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const EMPTY_DELETION: &str = "an empty filter, {}, would delete all rows; to delete all rows, use \
@@ -144,6 +146,27 @@ impl Collection {
         Ok(Collection { shared: Arc::new(Shared::open(place, options.clone(), None)?) })
     }
 
+    /// Removes the collection at `path`, a folder or an address. Returns its size; `None` if an interrupted
+    /// call had removed all rows, and this one removed the rest. Files of others in the folder stay there.
+    ///
+    /// Open collections go on reading what they have open, and find that the collection is gone when they
+    /// read anything else. If the call is interrupted, either the whole collection can still be opened or
+    /// nothing, and the next call removes the rest.
+    ///
+    /// # Errors
+    /// [`CollectionError::Busy`] if the collection has a writer; in a bucket, a writer of another process is
+    /// not seen, and its next write fails. [`CollectionError::NotACollection`];
+    /// [`CollectionError::LaterVersion`]; [`CollectionError::Store`].
+    pub fn remove(
+        path: impl AsRef<Path>,
+        store: &StoreOptions,
+    ) -> Result<Option<RemovedCollection>, CollectionError> {
+        match remove_at(&CollectionLocation::at(path, store)?)? {
+            RemovedKind::Collection(removed) => Ok(Some(removed)),
+            _ => Ok(None),
+        }
+    }
+
     /// Opens an older version of the collection at `path`, as it was when it was published. The version must
     /// have been kept. The returned collection is read-only.
     ///
@@ -246,7 +269,38 @@ impl Collection {
         request: &SearchRequest,
         control: Control<'_>,
     ) -> Result<FoundRows, CollectionError> {
-        self.read_current(|now| now.search(queries, request, control))
+        let outcome = self.read_current(|now| now.search(queries, request, control));
+        self.shared.counters.count(queries.count(), &outcome);
+        outcome
+    }
+
+    /// Opens the indexes of all segments, and answers queries that are made from them, so that later searches
+    /// find their memory and their pages. `request` is like those of the later searches; without a field, all
+    /// fields are searched.
+    ///
+    /// # Errors
+    /// As [`Collection::search`].
+    pub fn warm(&self, request: &SearchRequest, control: Control<'_>) -> Result<WarmReport, CollectionError> {
+        self.read_current(|now| now.warm(request, control))
+    }
+
+    /// Returns the size of the collection, and the counters of the searches of this handle, except those of
+    /// snapshots.
+    pub fn stats(&self) -> CollectionStats {
+        CollectionStats { description: self.describe(), searches: self.shared.counters.now() }
+    }
+
+    /// Returns the paths or addresses of the indexes of all segments.
+    pub fn index_paths(&self) -> Vec<PathBuf> {
+        let (state, mut paths) = (self.shared.state(), Vec::new());
+        for segment in &state.segments {
+            let name = &segment.segment.entry().name;
+            let fields = 0..state.schema().vectors.len();
+            paths.extend(
+                fields.map(|field| self.path().join(Part::Segment(name.clone(), Some(field)).name())),
+            );
+        }
+        paths
     }
 
     /// Returns the rows with these ids, in the order of `ids`; unknown ids are left out.

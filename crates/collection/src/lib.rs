@@ -9,6 +9,7 @@
 mod bits;
 mod catch_panic;
 mod collection;
+mod counters;
 pub mod error;
 pub mod exchange;
 mod filter;
@@ -22,6 +23,7 @@ mod options;
 mod parallel;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod readers;
+mod removal;
 mod repair;
 pub mod rows;
 pub mod schema;
@@ -35,6 +37,7 @@ mod write;
 
 pub use bathyal_store::Durability;
 pub use collection::{Collection, Description, SegmentDescription, is_collection};
+pub use counters::{CollectionStats, SearchCounts};
 pub use error::CollectionError;
 pub use filter::{BoundFilter, Filter, FilterError};
 pub use ids::{Id, IdKind, Ids, MAX_ID_BYTES};
@@ -42,10 +45,11 @@ pub use listing::{EntryKind, ListingEntry, listing};
 pub use location::CollectionLocation;
 pub use many::{FoundInMany, search_many};
 pub use options::{CollectionOptions, DEFAULT_WRITE_MEMORY_BYTES};
+pub use removal::{Removal, RemovedCollection, RemovedKind, removable, remove};
 pub use repair::{Gap, LostBatches, LostId, RepairOptions, RepairReport, RepairedSegment};
 pub use rows::Rows;
 pub use schema::{Column, ColumnKind, ID_COLUMN, Schema, VectorField};
-pub use search::{FoundRows, PartPlan, SearchRequest};
+pub use search::{FoundRows, Judgement, PartPlan, SearchRequest};
 pub use snapshot::{Projection, RowsById, Scan, Snapshot};
 pub use state::FetchedRows;
 pub use write::{CompactOptions, CompactionReport, CopiedCollection, Written, WrittenBytes};

@@ -23,6 +23,8 @@ const DIGITS: usize = 20;
 pub struct CollectionLocation {
     store: Arc<dyn Store>,
     path: PathBuf,
+    /// The folder of this machine that holds the collection, if it is in one.
+    folder: Option<PathBuf>,
     /// True if every read is a request over the network.
     remote: bool,
 }
@@ -37,7 +39,8 @@ impl CollectionLocation {
         let path = path.as_ref();
         if let Some(folder) = bathyal_index::locate::local_folder(path, options)? {
             let store = Arc::new(LocalStore::new(folder, MARK));
-            return Ok(CollectionLocation { store, path: path.to_path_buf(), remote: false });
+            let folder = Some(folder.to_path_buf());
+            return Ok(CollectionLocation { store, path: path.to_path_buf(), folder, remote: false });
         }
         CollectionLocation::remote(path, options)
     }
@@ -47,7 +50,12 @@ impl CollectionLocation {
         // The store parses the address of an object inside the collection.
         let within = ObjectUrl::parse(&path.join(MARK)).map_err(bathyal_index::IndexError::from)?;
         let store = BucketStore::new(&within, options, MARK)?.with_one_spelling()?;
-        Ok(CollectionLocation { store: Arc::new(store), path: path.to_path_buf(), remote: true })
+        Ok(CollectionLocation {
+            store: Arc::new(store),
+            path: path.to_path_buf(),
+            folder: None,
+            remote: true,
+        })
     }
 
     #[cfg(not(feature = "object"))]
@@ -61,7 +69,7 @@ impl CollectionLocation {
     /// generations by [`CollectionLocation::MARK`].
     pub fn in_store(store: Arc<dyn Store>) -> CollectionLocation {
         let path = store.address().to_path_buf();
-        CollectionLocation { store, path, remote: false }
+        CollectionLocation { store, path, folder: None, remote: false }
     }
 
     /// Object by which the store of [`CollectionLocation::in_store`] must recognize generations.
@@ -75,6 +83,13 @@ impl CollectionLocation {
     /// Returns the folder or the address, for messages.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Removes the folder of the collection, unless it holds anything.
+    pub(crate) fn remove_folder(&self) {
+        // Of a link, the folder that it leads to.
+        let folder = self.folder.as_ref().and_then(|folder| folder.canonicalize().ok());
+        let _ = folder.map(std::fs::remove_dir);
     }
 
     /// Returns true if a new collection can be created here.

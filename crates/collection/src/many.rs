@@ -6,7 +6,7 @@ use crate::ids::Ids;
 use crate::parallel::{part_threads, run_parallel};
 use crate::search::{FoundRows, SearchRequest};
 use arrow_array::{Array, RecordBatch, RecordBatchOptions};
-use bathyal_index::StoredVectors;
+use bathyal_index::{Calibrated, MergedAnswers, StoredVectors};
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 
@@ -52,7 +52,8 @@ pub fn search_many(
     for (collection, found) in collections.iter().zip(&results) {
         let name = collection.path().display();
         // A user of several collections does not care that one of them has fewer rows than k.
-        let about = found.notes.iter().filter(|_| found.k == request.k);
+        let own = found.notes.len() - usize::from(found.judgement.unlike);
+        let about = found.notes[..own].iter().filter(|_| found.k == request.k);
         notes.extend(about.map(|note| format!("{name}: {note}")));
     }
     let matches: u64 = results.iter().map(|found| found.matches).sum();
@@ -61,6 +62,11 @@ pub fn search_many(
         notes.push(format!("asked for {} neighbours, only {matches} rows match", request.k));
     }
     let (positions, distances) = merged(&results, queries.count(), k);
+    let answers = MergedAnswers { k, distances: &distances, effort: request.effort };
+    let farthest = |query: usize| &results[positions[query * k + k - 1].0];
+    notes.extend(
+        answers.unlike_note(Calibrated::Segments, |query| farthest(query).judgement.reach[query].as_slice()),
+    );
     let ids: Vec<&dyn Array> = results.iter().map(|found| found.ids.as_array()).collect();
     let ids =
         Ids::from_array(results[0].ids.kind(), &arrow_select::interleave::interleave(&ids, &positions)?)?;

@@ -6,7 +6,7 @@ use crate::ids::{Id, Ids};
 use crate::search::{FoundRows, SearchRequest};
 use crate::state::{Cursor, FetchedRows, Located, State};
 use arrow_array::RecordBatch;
-use bathyal_index::StoredVectors;
+use bathyal_index::{StoredVectors, WarmReport};
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use std::sync::Arc;
@@ -75,6 +75,14 @@ impl Snapshot {
         control: Control<'_>,
     ) -> Result<FoundRows, CollectionError> {
         self.state.search(queries, request, control)
+    }
+
+    /// Opens the indexes of all segments, and answers queries that are made from them.
+    ///
+    /// # Errors
+    /// As [`Collection::search`](crate::Collection::search).
+    pub fn warm(&self, request: &SearchRequest, control: Control<'_>) -> Result<WarmReport, CollectionError> {
+        self.state.warm(request, control)
     }
 
     /// Returns the rows with these ids, in the order of `ids`; unknown ids are left out.

@@ -13,6 +13,7 @@ use crate::failure::{Code, Failure};
 use crate::interrupt::Interrupt;
 use crate::kind::Kind;
 use crate::progress_bar::{ProgressOptions, StageProgress};
+use crate::question;
 
 /// The options for output that every command has.
 #[derive(Clone, Copy, Debug, Default, Args)]
@@ -114,6 +115,23 @@ impl Console {
         Err(failure)
     }
 
+    /// Prints `object` with the key `error` if `--json` is given, and nothing otherwise. Returns `failure`.
+    ///
+    /// # Errors
+    /// As [`Console::answer_and_fail`].
+    pub fn fail_with(&self, object: &impl Serialize, failure: Failure) -> Result<(), Failure> {
+        if self.options.json { self.answer_and_fail(object, "", failure) } else { Err(failure) }
+    }
+
+    /// Asks a question that is answered with yes or no. Returns `None` without asking if there is no
+    /// terminal.
+    ///
+    /// # Errors
+    /// [`Failure::cancelled`] if the user interrupts; the error of the terminal.
+    pub fn ask(&self, question: &str) -> Result<Option<bool>, Failure> {
+        if question::is_possible() { question::ask(question, &self.interrupt).map(Some) } else { Ok(None) }
+    }
+
     fn print(&self, line: &str) -> Result<(), Failure> {
         self.answered.store(true, Ordering::Relaxed);
         let mut stdout = std::io::stdout().lock();
@@ -144,12 +162,13 @@ impl Console {
         }
     }
 
-    /// Opens a file of vectors, and prints that as a detail.
+    /// Opens a file of vectors, prints that as a detail, and prints a note if they are converted.
     ///
     /// # Errors
-    /// As [`VectorFile::open`].
+    /// As [`VectorFile::open_converted`].
     pub fn open_vectors(&self, path: &Path) -> Result<VectorFile, Failure> {
-        let file = VectorFile::open(path)?;
+        let (file, note) = VectorFile::open_converted(path)?;
+        note.iter().for_each(|note| self.note(&format!("note: {note}")));
         let (count, dim, element) = (file.count(), file.dim(), file.element());
         self.detail(&format!("opened {}: {count} vectors of {dim} {element}", path.display()));
         Ok(file)

@@ -15,6 +15,7 @@ mod kind;
 pub mod process_memory;
 pub mod process_time;
 mod progress_bar;
+mod question;
 pub mod typed;
 
 pub use answers::{Console, OutputOptions, exit_code, report_as_json};

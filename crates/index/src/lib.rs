@@ -34,6 +34,7 @@ mod partition;
 mod proximity;
 mod query;
 pub mod ranges;
+mod removal;
 
 pub use bathyal_object::{CacheStatus, PruneOptions, PruneReport, StoreOptions};
 pub use bathyal_store::{COUNTED_ROUNDS, CacheUse, Requests, round_name};
@@ -41,9 +42,10 @@ pub use build::options::{
     BuildOptions, BuildReport, DEFAULT_SEED, FamilyOptions, GivenOptions, MOST_CALIBRATION_QUERIES,
     OptionDoc, StripeOptions,
 };
-pub use build::plan::{BuildPlan, MemoryPlan, PlannedFile, PlannedStage, plan_build};
+pub use build::plan::{BuildPlan, MemoryPlan, PlannedFile, PlannedStage, plan_build, plan_shape};
 pub use build::{build, build_in};
 pub use calibrate::given_queries::{EffortPoint, QueryCalibration};
+pub use calibrate::reach::{Calibrated, Reach};
 pub use error::IndexError;
 pub use exact::exact_neighbors_on;
 pub use extent::check_vectors;
@@ -64,9 +66,9 @@ pub use locate::{IndexLocation, encoded_keys, find, holding};
 pub use open::{
     CalibrateOptions, CalibrateReport, CalibrationChoice, ChangeCounts, CompactOptions, Compaction,
     CopyOptions, CopyReport, DEFAULT_CALIBRATION, DEFAULT_K, DEFAULT_RECALL, Effort, Explanation,
-    FillOptions, FillReport, Index, IndexStats, InspectReport, MAX_SEARCH_LIST, ManyResult, NamedEfforts,
-    Numa, OpenOptions, RangeOptions, RangeResult, RecallBefore, SalvageReport, SearchMemory, SearchOptions,
-    SearchRequest, SearchResult, Searching, StoreShare, StoredVectors, StripeConversion,
+    FillOptions, FillReport, Index, IndexStats, InspectReport, MAX_SEARCH_LIST, ManyResult, MergedAnswers,
+    NamedEfforts, Numa, OpenOptions, RangeOptions, RangeResult, RecallBefore, SalvageReport, SearchMemory,
+    SearchOptions, SearchRequest, SearchResult, Searching, StoreShare, StoredVectors, StripeConversion,
     StripeConversionOptions, TierChoice, WarmReport, compact, compact_in, convert_stripes,
     convert_stripes_in, copy, fill, inspect, inspect_in, is_loss, probe_store, salvage_vectors, search_many,
     verify, verify_in,
@@ -75,3 +77,4 @@ pub use query::{
     Counter, DEFAULT_BEAM_WIDTH, FAR_BEAM_WIDTH, MOST_OWN_COUNTERS, NO_ID, OwnCosts, OwnTotals, QueryStats,
     RowSet, SearchMode, SearchTotals, WithinPlan,
 };
+pub use removal::{RemovedIndex, removable, remove};

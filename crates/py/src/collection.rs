@@ -375,6 +375,21 @@ impl CollectionHandle {
         Ok(serde_json::to_string(&self.collection()?.describe()).map_err(Failure::from)?)
     }
 
+    /// The counters of the collection as JSON, and in the format of Prometheus.
+    fn stats(&self) -> PyResult<(String, String)> {
+        let stats = self.collection()?.stats();
+        Ok((serde_json::to_string(&stats).map_err(Failure::from)?, stats.to_prometheus()))
+    }
+
+    /// Prepares searches like that of `arguments`, in all fields if it names none; returns the report as
+    /// JSON.
+    fn warm(&self, py: Python<'_>, arguments: QuestionArguments<'_>) -> PyResult<String> {
+        let (collection, question) = (self.collection()?, arguments.question()?);
+        let deadline = arguments.deadline()?;
+        let report = run_controlled(py, None, deadline, |control| collection.warm(&question, control))?;
+        Ok(serde_json::to_string(&report).map_err(Failure::from)?)
+    }
+
     /// Returns the faults of the collection as sentences.
     fn verify(&self, py: Python<'_>, progress: Option<Py<PyAny>>) -> PyResult<Vec<String>> {
         self.work(py, progress, |collection, watch| collection.verify(watch))

@@ -48,6 +48,7 @@ fn _bathyal(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(index::convert_stripes, module)?)?;
     module.add_function(wrap_pyfunction!(stores::copy, module)?)?;
     module.add_function(wrap_pyfunction!(stores::prune, module)?)?;
+    module.add_function(wrap_pyfunction!(stores::remove, module)?)?;
     module.add_function(wrap_pyfunction!(stores::listing, module)?)?;
     module.add_function(wrap_pyfunction!(searches::range_search, module)?)?;
     module.add_function(wrap_pyfunction!(searches::search_many, module)?)?;

@@ -5,8 +5,8 @@ use crate::detached::run_detached;
 use crate::errors::Failure;
 use crate::tables::{Columns, ids, ids_to_python};
 use bathyal_collection::{
-    Collection, CollectionError, FetchedRows, Filter, FoundRows, Ids, Projection, RowsById, Scan, Schema,
-    SearchRequest, Snapshot,
+    Collection, CollectionError, FetchedRows, Filter, FoundRows, Ids, Judgement, Projection, RowsById, Scan,
+    Schema, SearchRequest, Snapshot,
 };
 use bathyal_index::{NamedEfforts, StoredVectors};
 use bathyal_tier::Control;
@@ -196,6 +196,7 @@ impl SnapshotHandle {
             totals: Default::default(),
             seconds: 0.0,
             notes: Vec::new(),
+            judgement: Judgement::default(),
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Indexes in object stores: options, copies, leftovers and listings.
+//! Indexes and collections in stores: options, copies, leftovers, removal and listings.
 
 use crate::detached::run_detached;
 use crate::errors::Failure;
@@ -44,6 +44,15 @@ pub(crate) fn prune(
     run_detached(py, None, |_| -> Result<String, Failure> {
         let holding = holding(&index.0, &store)?;
         Ok(serde_json::to_string(&holding.prune(&PruneOptions { kept, dry_run })?)?)
+    })
+}
+
+/// Removes an index or a collection; returns what was removed as JSON.
+#[pyfunction]
+pub(crate) fn remove(py: Python<'_>, target: (PathBuf, Pairs)) -> PyResult<String> {
+    let store = store_options(target.1)?;
+    run_detached(py, None, |_| -> Result<String, Failure> {
+        Ok(serde_json::to_string(&bathyal_collection::remove(&target.0, &store)?)?)
     })
 }
 

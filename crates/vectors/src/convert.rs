@@ -9,7 +9,7 @@ use half::{bf16, f16};
 use super::error::VectorError;
 use super::file::{Access, VectorFile};
 use super::format::FileFormat;
-use super::ids::{IdFile, IdFormat};
+use super::ids::{IdFile, IdFormat, is_npy};
 use super::writer::{VectorWriter, write_ids};
 use crate::progress::Progress;
 
@@ -52,11 +52,11 @@ pub fn convert(
     progress: &dyn Progress,
 ) -> Result<ConversionSummary, VectorError> {
     let (input, output) = (input.as_ref(), output.as_ref());
-    if IdFormat::from_path(input).is_ok() {
+    if IdFormat::from_path(input).is_ok() || is_npy(input) && IdFormat::from_path(output).is_ok() {
         return convert_ids(input, output, element, range, progress);
     }
     let format = FileFormat::from_path(output)?;
-    let source = VectorFile::open(input)?;
+    let (source, _) = VectorFile::open_converted(input)?;
     let rows = checked_range(range, source.count(), input)?;
     let element = element.or(format.element()).unwrap_or(source.element());
     let mut writer = VectorWriter::create(output, element, source.dim())?;

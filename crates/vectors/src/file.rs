@@ -12,6 +12,7 @@ use memmap2::Mmap;
 use super::buffer::AppendOnlyBytes;
 use super::error::VectorError;
 use super::format::{FileFormat, Layout, MAX_DIM};
+use super::npy_numbers;
 use super::rows::RowBlock;
 
 /// Name that messages give to vectors that are in no file, in place of a path.
@@ -40,10 +41,15 @@ pub(crate) struct Storage {
 }
 
 pub(crate) enum Bytes {
-    Mapped { map: Mmap, file: File },
+    Mapped {
+        map: Mmap,
+        file: File,
+    },
     Owned(Vec<u8>),
     External(ExternalBytes),
     Appended(AppendOnlyBytes),
+    /// Rows that do not exist: only their shape is known.
+    Absent,
 }
 
 /// Bytes that the caller owns. See [`VectorFile::from_lent`].
@@ -56,6 +62,7 @@ impl Bytes {
             Bytes::Owned(bytes) => bytes,
             Bytes::External(bytes) => (**bytes).as_ref(),
             Bytes::Appended(bytes) => bytes.as_slice(),
+            Bytes::Absent => &[],
         }
     }
 }
@@ -116,6 +123,31 @@ impl VectorFile {
         let (map, file) = map_file(path, "vectors")?;
         let layout = Layout::parse(format, &map, path)?;
         Ok(VectorFile::new(Bytes::Mapped { map, file }, layout, path.to_path_buf()))
+    }
+
+    /// Opens `path` as [`VectorFile::open`] does. Of `.npy` files, those are read, too, whose numbers are of
+    /// another type or in another order: float64 and whole numbers become f32, in memory. Returns the
+    /// vectors, and a note for the user if the conversion changes what they are.
+    ///
+    /// # Errors
+    /// As [`VectorFile::open`]; [`VectorError::Argument`] for a number that f32 cannot hold.
+    pub fn open_converted(path: impl AsRef<Path>) -> Result<(VectorFile, Option<String>), VectorError> {
+        let path = path.as_ref();
+        match VectorFile::open(path) {
+            Err(refused @ VectorError::Npy { .. }) => npy_numbers::open(path)?.ok_or(refused),
+            opened => Ok((opened?, None)),
+        }
+    }
+
+    /// Takes rows that were converted from the file `path`, which messages name.
+    pub(crate) fn from_converted(
+        path: &Path,
+        element: Element,
+        dim: usize,
+        rows: Vec<u8>,
+    ) -> Result<VectorFile, VectorError> {
+        let layout = Layout::dense(element, dim, rows.len(), path)?;
+        Ok(VectorFile::new(Bytes::Owned(rows), layout, path.to_path_buf()))
     }
 
     /// Maps an open file, as [`VectorFile::open`] does. `path` determines the format, and names the file in
@@ -192,6 +224,19 @@ impl VectorFile {
         let path = PathBuf::from(name);
         let layout = Layout::dense(element, dim, (*lent).as_ref().len(), &path)?;
         Ok(VectorFile::new(Bytes::External(lent), layout, path))
+    }
+
+    /// Makes `count` vectors that do not exist, for plans, which need nothing but their shape.
+    ///
+    /// # Errors
+    /// As [`VectorFile::from_rows`].
+    ///
+    /// # Panics
+    /// Every method that reads rows panics, as for a row that is not below [`VectorFile::count`].
+    pub fn of_shape(element: Element, dim: usize, count: u64) -> Result<VectorFile, VectorError> {
+        let path = PathBuf::from("(planned vectors)");
+        let layout = Layout::of_shape(element, dim, count, &path)?;
+        Ok(VectorFile::new(Bytes::Absent, layout, path))
     }
 
     fn new(bytes: Bytes, layout: Layout, path: PathBuf) -> VectorFile {
@@ -410,7 +455,7 @@ impl VectorFile {
 
     /// Returns true if the rows are in the memory of this process, not in a mapped file.
     pub(crate) fn is_in_memory(&self) -> bool {
-        !matches!(self.storage.bytes, Bytes::Mapped { .. })
+        !matches!(self.storage.bytes, Bytes::Mapped { .. } | Bytes::Absent)
     }
 
     /// Returns the bytes of the length prefix of each row; 0 if the format has none.
@@ -438,7 +483,7 @@ impl VectorFile {
                 self.check_length()?;
                 Err(VectorError::io(self.path(), "read the vectors")(error))
             }),
-            Bytes::Owned(_) | Bytes::External(_) | Bytes::Appended(_) => {
+            Bytes::Owned(_) | Bytes::External(_) | Bytes::Appended(_) | Bytes::Absent => {
                 out.copy_from_slice(&self.storage.bytes.as_slice()[range]);
                 Ok(())
             }

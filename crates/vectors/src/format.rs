@@ -53,7 +53,8 @@ impl FileFormat {
                 let advice = match other {
                     "ibin" | "ivecs" => "this one holds ids (ground truth), not vectors",
                     "hdf5" | "h5" | "h5ad" | "parquet" | "pq" | "arrow" | "feather" => {
-                        "read it with the Python package and write one of these formats"
+                        "convert it with the Python package: bathyal.convert(FILE, \"vectors.fbin\", \
+                         key=DATASET)"
                     }
                     _ => "rename the file to the extension of its format, or convert it",
                 };
@@ -144,6 +145,19 @@ impl Layout {
         }
         check_counts((len / stride) as u64, dim as u64, "vectors", path)?;
         Ok(Layout { element, count: len / stride, dim, start: 0, stride })
+    }
+
+    /// Returns the layout of `count` rows without gaps.
+    pub(crate) fn of_shape(
+        element: Element,
+        dim: usize,
+        count: u64,
+        path: &Path,
+    ) -> Result<Layout, VectorError> {
+        check_counts(count, dim as u64, "vectors", path)?;
+        check_whole_bytes(element, dim as u64, path)?;
+        let stride = element.row_bytes(dim);
+        Ok(Layout { element, count: count as usize, dim, start: 0, stride })
     }
 
     /// Returns the layout of rows after one header of `start` bytes. The caller has checked the ranges of

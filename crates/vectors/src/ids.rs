@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::error::VectorError;
 use super::file::map_file;
 use super::format::{BIN_HEADER_BYTES, ROW_PREFIX_BYTES, bin_header, check_prefix, prefixed_rows};
+use super::npy_numbers;
 
 /// Most ids of a query. As with dims, a larger number means that the file has another format.
 const MAX_K: u64 = super::format::MAX_DIM as u64;
@@ -37,9 +38,17 @@ impl IdFormat {
             "ivecs" => Ok(IdFormat::Ivecs),
             _ => Err(VectorError::UnknownExtension {
                 path: path.to_path_buf(),
-                found,
                 expected: ".ibin .ivecs",
-                advice: "expected a file of ids as `bathyal groundtruth` writes it",
+                advice: match found.as_str() {
+                    "hdf5" | "h5" => {
+                        "convert it with the Python package: bathyal.write_ids(\"gt.ibin\", \
+                         *bathyal.read_ids(FILE))"
+                    }
+                    _ => {
+                        "expected a file of ids as `bathyal groundtruth` writes it, or .npy of whole numbers"
+                    }
+                },
+                found,
             }),
         }
     }
@@ -58,12 +67,16 @@ pub struct IdFile {
 }
 
 impl IdFile {
-    /// Reads `path`, whose extension is `.ibin` or `.ivecs`.
+    /// Reads `path`, whose extension is `.ibin`, `.ivecs` or `.npy`.
     ///
     /// # Errors
     /// As [`VectorFile::open`](super::VectorFile::open).
     pub fn open(path: impl AsRef<Path>) -> Result<IdFile, VectorError> {
         let path = path.as_ref();
+        if is_npy(path) {
+            let (k, ids) = npy_numbers::read_ids(path)?;
+            return Ok(IdFile { path: path.to_path_buf(), ..IdFile::from_parts(k, ids, None)? });
+        }
         let format = IdFormat::from_path(path)?;
         let (map, _file) = map_file(path, "ids")?;
         IdFile::parse(format, &map, path)
@@ -187,6 +200,11 @@ impl IdFile {
             }),
         }
     }
+}
+
+/// Returns true if the extension of `path` is that of NumPy, which may hold vectors or ids.
+pub(crate) fn is_npy(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("npy"))
 }
 
 fn row_of<T>(all: &[T], query: usize, k: usize) -> &[T] {

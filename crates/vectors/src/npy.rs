@@ -27,8 +27,14 @@ pub(crate) struct Header {
     pub start: usize,
 }
 
-/// Reads the header at the start of `bytes`; `path` is for messages.
-pub(crate) fn parse(bytes: &[u8], path: &Path) -> Result<Header, VectorError> {
+/// A header of any array: its fields, and the byte at which the elements begin.
+pub(crate) struct AnyHeader<'a> {
+    pub fields: Fields<'a>,
+    pub start: usize,
+}
+
+/// Reads the header of an array of any type at the start of `bytes`; `path` is for messages.
+pub(crate) fn parse_any<'a>(bytes: &'a [u8], path: &Path) -> Result<AnyHeader<'a>, VectorError> {
     let refuse = |reason: String| VectorError::Npy { path: path.to_path_buf(), reason };
     if !bytes.starts_with(MAGIC) {
         return Err(refuse("does not begin with the mark of a .npy file".to_string()));
@@ -63,6 +69,13 @@ pub(crate) fn parse(bytes: &[u8], path: &Path) -> Result<Header, VectorError> {
     let fields = parse_dict(text).ok_or_else(|| {
         refuse("has a header that is not a dictionary of 'descr', 'fortran_order' and 'shape'".to_string())
     })?;
+    Ok(AnyHeader { fields, start })
+}
+
+/// Reads the header of an array that is mapped as it is; `path` is for messages.
+pub(crate) fn parse(bytes: &[u8], path: &Path) -> Result<Header, VectorError> {
+    let refuse = |reason: String| VectorError::Npy { path: path.to_path_buf(), reason };
+    let AnyHeader { fields, start } = parse_any(bytes, path)?;
     if fields.fortran_order {
         return Err(refuse("is in Fortran (column-major) order".to_string()));
     }
@@ -122,10 +135,13 @@ pub(crate) fn check_element(element: Element, path: &Path) -> Result<(), VectorE
     Err(VectorError::Argument { path: path.to_path_buf(), reason })
 }
 
-struct Fields<'a> {
-    descr: &'a str,
-    fortran_order: bool,
-    shape: Vec<u64>,
+/// The fields of a header.
+pub(crate) struct Fields<'a> {
+    /// NumPy's name of the type of the elements.
+    pub descr: &'a str,
+    /// True if columns are contiguous, not rows.
+    pub fortran_order: bool,
+    pub shape: Vec<u64>,
 }
 
 /// Parses the one Python literal that NumPy writes: a dictionary with three keys, in any order.

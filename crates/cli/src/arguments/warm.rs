@@ -11,6 +11,7 @@ use super::store::StoreArguments;
 #[command(after_help = "\
 Examples:
   bathyal warm s3://bucket/my.index --store-option cache=/mnt/nvme/blocks
+  bathyal warm s3://bucket/my.collection --store-option cache=/mnt/nvme/blocks
   bathyal warm s3://bucket/my.index --all \\
       --store-option cache=/mnt/nvme/blocks --store-option cache_disk=200GB
 
@@ -18,7 +19,7 @@ The command reads the files that are loaded when the index is opened (codes, cen
 --all also the file of pages. Searches with the same store options find them in the cache. Blocks that the \
 cache holds already are not requested again.")]
 pub struct WarmArguments {
-    /// The index: an address in an object store
+    /// The index or the collection, whose segments have indexes: an address in an object store
     pub index: PathBuf,
     /// Also read the file of pages
     #[arg(long)]

@@ -5,6 +5,7 @@ use bathyal_console::process_time::processor_seconds;
 use bathyal_console::{Console, Failure, byte_size};
 use bathyal_index::{BuildOptions, BuildReport, IndexError, MOST_CALIBRATION_QUERIES};
 use bathyal_kernels::Metric;
+use bathyal_vectors::VectorFile;
 use serde::Serialize;
 
 use super::stripes::shared_devices;
@@ -24,20 +25,31 @@ struct BuildOutput {
 }
 
 pub(super) fn run(arguments: &BuildArguments, console: &Console) -> Result<(), Failure> {
-    let (data, metric) = console.open_vectors(&arguments.data)?.for_metric(arguments.metric.name)?;
+    let (data, metric) = data(arguments, console)?.for_metric(arguments.metric.name)?;
     let options = options(arguments, metric, console)?;
     if arguments.plan {
         return super::build_plan::run(&data, &options, console);
     }
     super::build_plan::print_as_detail(&data, &options, console)?;
     let progress = console.progress();
-    let report = bathyal_index::build(&data, &arguments.index, &options, &progress)?;
+    // The parser has checked that both paths are given unless this is a plan.
+    let index = arguments.index.as_deref().ok_or_else(|| Failure::usage("INDEX is missing"))?;
+    let report = bathyal_index::build(&data, index, &options, &progress)?;
     drop(progress);
-    let index = arguments.index.display().to_string();
+    let index = index.display().to_string();
     let notes = shared_devices(&arguments.disks.stripe);
     let (peak_rss_bytes, processor_seconds) = (peak_rss_bytes(), processor_seconds());
     let answer = BuildOutput { index, report, peak_rss_bytes, processor_seconds, notes };
     console.answer(&answer, &text(&answer))
+}
+
+/// Opens the vectors, or makes vectors of the given shape for a plan.
+fn data(arguments: &BuildArguments, console: &Console) -> Result<VectorFile, Failure> {
+    if let (Some(vectors), Some(dim)) = (arguments.vectors, arguments.dim) {
+        return Ok(VectorFile::of_shape(arguments.element, dim as usize, vectors)?);
+    }
+    let data = arguments.data.as_deref().ok_or_else(|| Failure::usage("DATA is missing"))?;
+    console.open_vectors(data)
 }
 
 fn options(arguments: &BuildArguments, metric: Metric, console: &Console) -> Result<BuildOptions, Failure> {

@@ -6,9 +6,16 @@ use bathyal_console::{Console, Failure, byte_size};
 use bathyal_index::{BuildOptions, BuildPlan, plan_build};
 use bathyal_vectors::VectorFile;
 
+/// Prints the plan.
+///
+/// # Errors
+/// The error of the build if the plan takes more memory than it is given. The plan is printed, too.
 pub(super) fn run(data: &VectorFile, options: &BuildOptions, console: &Console) -> Result<(), Failure> {
     let plan = plan_build(data, options)?;
-    console.answer(&plan, &text(&plan))
+    match plan.memory.check() {
+        Ok(()) => console.answer(&plan, &text(&plan)),
+        Err(refused) => console.answer_and_fail(&plan, &text(&plan), refused.into()),
+    }
 }
 
 /// Prints the plan as a detail.

@@ -31,6 +31,7 @@ mod probe;
 mod probe_memory;
 mod prune;
 mod range;
+mod remove;
 mod search;
 mod stripes;
 mod verify;
@@ -52,10 +53,10 @@ pub fn run(command: &Command, console: &Console) -> Result<(), Failure> {
 /// Replaces the message of a failure whose path is a collection: names the command to use instead.
 fn name_collection(command: &Command, failure: Failure) -> Failure {
     if let Command::Build(arguments) = command
-        && arguments.data.is_dir()
-        && bathyal_collection::is_collection(&arguments.data, &StoreOptions::default())
+        && let Some(data) = arguments.data.as_ref().filter(|data| data.is_dir())
+        && bathyal_collection::is_collection(data, &StoreOptions::default())
     {
-        let path = arguments.data.display();
+        let path = data.display();
         let message = format!(
             "{path}: is a collection; export it first: bathyal collection export {path} vectors.fbin"
         );
@@ -96,6 +97,7 @@ fn dispatch(command: &Command, console: &Console) -> Result<(), Failure> {
         Command::ConvertStripes(arguments) => convert_stripes::run(arguments, console),
         Command::Copy(arguments) => copy::run(arguments, console),
         Command::Prune(arguments) => prune::run(arguments, console),
+        Command::Remove(arguments) => remove::run(arguments, console),
         Command::List(arguments) => list::run(arguments, console),
         Command::Warm(arguments) => warm::run(arguments, console),
         Command::MemoryNode(arguments) => memory_node::run(arguments, console),

@@ -1,7 +1,9 @@
 //! `bathyal warm`.
 
+use bathyal_collection::{Collection, CollectionOptions, is_collection};
 use bathyal_console::{Console, Failure, byte_size};
-use bathyal_index::{FillOptions, FillReport, fill};
+use bathyal_index::{FillOptions, FillReport, StoreOptions, fill};
+use bathyal_vectors::progress::Progress;
 use serde::Serialize;
 
 use crate::arguments::WarmArguments;
@@ -23,7 +25,10 @@ pub(super) fn run(arguments: &WarmArguments, console: &Console) -> Result<(), Fa
         ));
     }
     let progress = console.progress();
-    let filled = fill(index, &options, &FillOptions { all: *all, limit_bytes: *limit }, &progress)?;
+    let filled = match is_collection(index, &options) {
+        true => fill_collection(arguments, &options, &progress)?,
+        false => fill(index, &options, &FillOptions { all: *all, limit_bytes: *limit }, &progress)?,
+    };
     drop(progress);
     if let Some(trouble) = &filled.cache.trouble {
         return Err(Failure::usage(trouble.clone()));
@@ -40,4 +45,32 @@ pub(super) fn run(arguments: &WarmArguments, console: &Console) -> Result<(), Fa
         byte_size::format(cache.most_disk_bytes),
     );
     console.answer(&answer, &text)
+}
+
+/// Reads the indexes of all segments of a collection, one after the other.
+fn fill_collection(
+    arguments: &WarmArguments,
+    store: &StoreOptions,
+    progress: &dyn Progress,
+) -> Result<FillReport, Failure> {
+    let WarmArguments { index, all, limit, .. } = arguments;
+    let options = CollectionOptions { store: store.clone(), ..CollectionOptions::default() };
+    let paths = Collection::open(index, &options)?.index_paths();
+    let mut sum: Option<FillReport> = None;
+    for path in paths {
+        let read = sum.as_ref().map_or(0, |sum| sum.bytes);
+        let limit_bytes = limit.map(|limit| limit.saturating_sub(read));
+        let mut filled = fill(path, store, &FillOptions { all: *all, limit_bytes }, progress)?;
+        if let Some(before) = sum {
+            filled.files += before.files;
+            filled.bytes += before.bytes;
+            filled.received_bytes += before.received_bytes;
+            filled.limited |= before.limited;
+            filled.seconds += before.seconds;
+        }
+        sum = Some(filled);
+    }
+    sum.ok_or_else(|| {
+        Failure::new(format!("{}: has no segments yet, so there is nothing to read", index.display()))
+    })
 }

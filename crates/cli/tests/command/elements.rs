@@ -1,6 +1,6 @@
 //! Bits and bf16 through the command: files, metrics, answers.
 
-use crate::harness::{bathyal, numbers};
+use crate::harness::{DIM, QUERIES, VECTORS, bathyal, copy, numbers};
 use std::path::Path;
 
 /// Writes `count` rows of `bytes` bytes with dim `dim`, in the format of the extension of `name`.
@@ -82,4 +82,41 @@ fn bf16_vectors_are_built_and_searched() {
     }
     bathyal(folder, "search cluster.idx queries.fbin")
         .fails(1, &["queries are f32, the index holds bf16", "convert"]);
+}
+
+/// Writes a `.npy` file of `rows x columns` numbers.
+fn write_npy(path: &std::path::Path, descr: &str, (rows, columns): (usize, usize), body: Vec<u8>) {
+    let shape = format!("({rows}, {columns})");
+    let text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
+    let length = (text.len() as u16).to_le_bytes();
+    let bytes = [&b"\x93NUMPY\x01\x00"[..], &length, text.as_bytes(), &body].concat();
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn numpy_files_of_other_numbers_are_converted_with_a_note() {
+    let folder = copy();
+    let here = folder.path();
+    let doubles = |count: usize, seed| numbers(count * DIM, seed).into_iter().map(|x| f64::from(x) + 1e-12);
+    let bytes = |count, seed| doubles(count, seed).flat_map(f64::to_le_bytes).collect();
+    write_npy(&here.join("base.npy"), "<f8", (VECTORS, DIM), bytes(VECTORS, 1));
+    write_npy(&here.join("queries.npy"), "<f8", (QUERIES, DIM), bytes(QUERIES, 2));
+    let built = bathyal(here, "build base.npy doubles.idx --metric l2 --json");
+    assert_eq!(built.code, Some(0), "{built:?}");
+    built.mentions(&["note: base.npy holds float64, which is rounded to f32 in memory"]);
+    // The same neighbours, as numpy saves them.
+    bathyal(here, "groundtruth base.npy queries.npy gt.ivecs -k 20 -q").good();
+    let ids: Vec<u8> = bathyal_vectors::IdFile::open(here.join("gt.ivecs"))
+        .unwrap()
+        .all_ids()
+        .iter()
+        .flat_map(|id| i64::from(*id).to_le_bytes())
+        .collect();
+    write_npy(&here.join("gt.npy"), "<i8", (QUERIES, 20), ids);
+    let search = "search doubles.idx queries.npy -k 10 --search-list 400 --groundtruth gt.npy --json -q";
+    assert_eq!(bathyal(here, search).json()["recall"], 1.0);
+    bathyal(here, "convert gt.npy again.ibin -q").good();
+    bathyal(here, "convert base.npy half.f16bin -q").good();
+    std::fs::write(here.join("sift.hdf5"), b"x").unwrap();
+    bathyal(here, "build sift.hdf5 x --metric l2").fails(1, &["bathyal.convert(FILE"]);
 }

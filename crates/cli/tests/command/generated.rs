@@ -61,6 +61,7 @@ fn every_command_has_a_manual_page() {
         "convert-stripes",
         "copy",
         "prune",
+        "remove",
         "list",
         "warm",
         "memory-node",
@@ -120,13 +121,45 @@ fn a_plan_agrees_with_the_build() {
     ] {
         assert!(text.contains(part), "no {part} in {text}");
     }
-    // A plan that needs more memory is printed with advice and is not an error.
-    let small = run("build base.fbin other --metric l2 --plan --memory 1MB --json").json();
-    assert_eq!(small["memory"]["fits"], false);
-    assert!(small["memory"]["advice"].as_str().unwrap().contains("allow at least that much"));
-    assert!(run("build base.fbin other --metric l2 --plan --memory 1MB").good().contains("TOO LITTLE"));
+    // A plan that needs more memory is printed with advice, and fails as the build does.
+    let small = run("build base.fbin other --metric l2 --plan --memory 1MB --json");
+    let plan: serde_json::Value = serde_json::from_str(&small.stdout).unwrap();
+    assert_eq!((&plan["memory"]["fits"], &plan["error"]["kind"]), (&false.into(), &"memory".into()));
+    assert!(plan["memory"]["advice"].as_str().unwrap().contains("allow at least that much"));
+    let refused = run("build base.fbin other --metric l2 --memory 1MB");
+    assert_eq!((refused.code, &refused.stderr), (small.code, &small.stderr));
+    let needed = &plan["memory"]["needed_bytes"];
+    run(&format!("build base.fbin --metric l2 --plan --memory {needed}")).good();
+    let text = run("build base.fbin other --metric l2 --plan --memory 1MB");
+    assert!(text.code == Some(1) && text.stdout.contains("TOO LITTLE"), "{text:?}");
     run("build none.fbin other --metric l2 --plan").fails(1, &["none.fbin"]);
     run("build base.fbin other --metric l2 --plan --store-as f16 --code-bytes 99999")
         .fails(2, &["code_bytes"]);
     assert!(!folder.path().join("other").exists());
+}
+
+#[test]
+fn vectors_that_do_not_exist_are_planned_like_a_file() {
+    let folder = copy();
+    let run = |line: &str| bathyal(folder.path(), line);
+    for family in ["cluster", "graph", "spann", "flat", "lsh", "partitioned"] {
+        let options = format!("--metric l2 --family {family} --memory 1GB --plan --json");
+        let of_file = run(&format!("build base.fbin {options}")).json();
+        let of_shape = run(&format!("build --vectors 400 --dim 12 {options}")).json();
+        assert_eq!(of_file, of_shape, "{family}");
+    }
+    let large = "build --plan --vectors 100000000 --dim 768 --metric cosine --json";
+    let plan = run(&format!("{large} --element f16 --memory 64GB")).json();
+    assert_eq!((&plan["element"], &plan["data_bytes"]), (&"f16".into(), &153_600_000_000_u64.into()));
+    assert!(plan["least_index_bytes"].as_u64() > plan["data_bytes"].as_u64());
+    run(&format!("{large} --memory 1MB")).fails(1, &["building this index needs"]);
+    run("build other --vectors 9 --dim 3 --metric l2").fails(2, &["--vectors"]);
+    run("build --vectors 9 --dim 3 --metric l2").fails(2, &["--plan"]);
+    run("build --plan --vectors 9 --metric l2").fails(2, &["--dim"]);
+    run("build --plan --metric l2").fails(2, &["DATA"]);
+    run("build base.fbin --metric l2").fails(2, &["INDEX"]);
+    run("build --plan --vectors 0 --dim 3 --metric l2").fails(1, &["no vectors"]);
+    run("build --plan --vectors 9 --dim 65537 --metric l2").fails(1, &["dim"]);
+    run("build --plan --vectors 5000000000 --dim 3 --metric l2").fails(1, &["4294967295"]);
+    run("build base.fbin --plan --metric l2 --element f16").fails(2, &["--vectors"]);
 }

@@ -22,5 +22,6 @@ mod memory_node;
 mod neighbors;
 mod program;
 mod ratio;
+mod remove;
 mod stripes;
 mod words;

@@ -88,6 +88,9 @@ fn indexes_in_the_memory_of_a_node_are_searched_like_others() {
         listed["found"].as_array().unwrap().iter().flat_map(|one| one["name"].as_str()).collect();
     assert_eq!(names, ["built", "graph.idx", "idx"]);
     bathyal(folder, &format!("build base.fbin {url}/built --metric l2 {KEYS}")).fails(1, &["already exists"]);
+    let removed = bathyal(folder, &format!("remove {url}/built {KEYS} --yes --json")).json();
+    assert_eq!((&removed["kind"], &removed["vectors"]), (&"index".into(), &400.into()));
+    bathyal(folder, &format!("remove {url}/built {KEYS} --yes")).fails(1, &["there is no such"]);
     bathyal(folder, &format!("search {url}/none queries.fbin {KEYS}")).fails(1, &["none", "no such index"]);
     bathyal(folder, &format!("prune {url}/idx {KEYS}")).fails(1, &["frees replaced indexes by itself"]);
     bathyal(folder, &format!("warm {url}/idx {KEYS}")).fails(1, &["no cache to fill"]);

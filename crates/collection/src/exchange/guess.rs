@@ -48,7 +48,7 @@ pub fn schema_of_file(path: &Path, options: &GuessOptions) -> Result<Schema, Col
                     "holds vectors alone and no columns; leave out those of ids and metadata",
                 ));
             }
-            let vectors = VectorFile::open(path)?;
+            let vectors = VectorFile::open_converted(path)?.0;
             let field = VectorField::new("vector", vectors.dim(), vectors.element(), options.metric);
             return Ok(Schema { id_kind: IdKind::Number, vectors: vec![field], columns: Vec::new() });
         }

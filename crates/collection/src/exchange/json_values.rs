@@ -86,6 +86,15 @@ pub(super) fn metadata_column(data_type: &DataType, values: &[Option<&Value>]) -
     )))
 }
 
+/// Converts texts to a column of dates or times, as those of JSON lines are converted. `None` becomes null.
+///
+/// # Errors
+/// The number of the first text that is none, and the reason.
+pub fn times_of_texts(data_type: &DataType, texts: &[Option<&str>]) -> Result<ArrayRef, (usize, String)> {
+    let values: Vec<Option<Value>> = texts.iter().map(|text| text.map(Value::from)).collect();
+    scalar_column(data_type, &values.iter().map(Option::as_ref).collect::<Vec<_>>())
+}
+
 /// Converts each value with `read`. `expected` describes the values that it accepts.
 fn convert_each<T>(
     values: &[Option<&Value>],

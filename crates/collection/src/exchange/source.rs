@@ -212,7 +212,7 @@ impl VectorSource {
             )
         })?;
         let field = &schema.vectors[field];
-        let vectors = VectorFile::open(path)?;
+        let (vectors, _) = VectorFile::open_converted(path)?;
         let vectors = match field.element {
             bathyal_kernels::Element::B1 => vectors.as_bits().unwrap_or(vectors),
             _ => vectors,

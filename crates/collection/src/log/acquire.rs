@@ -110,6 +110,25 @@ fn lock(
     }
 }
 
+/// Locks the last log, so that no process of this machine becomes the writer. Returns `None` if there is no
+/// log.
+///
+/// # Errors
+/// [`CollectionError::Busy`] if the collection has a writer; [`CollectionError::Store`].
+pub(crate) fn lock_last_log(
+    place: &CollectionLocation,
+) -> Result<Option<Box<dyn bathyal_store::LogWriter>>, CollectionError> {
+    for _ in 0..MAX_ATTEMPTS {
+        let Some(newest) = logs(place)?.pop() else { return Ok(None) };
+        let locked = lock(place, newest)?;
+        // The writer may have begun another log meanwhile, which it locks before it releases this one.
+        if locked.is_some() && logs(place)?.pop() == Some(newest) {
+            return Ok(locked);
+        }
+    }
+    Err(CollectionError::Busy { path: place.path().to_path_buf() })
+}
+
 /// Does the first step: seals the last log. Returns `None` if another writer came first.
 fn seal_last_log(place: &CollectionLocation) -> Result<Option<SealedCollection>, CollectionError> {
     let Some(number) = version::numbers(place)?.pop() else {

@@ -15,7 +15,7 @@ mod salvage;
 mod sweep;
 mod writer;
 
-pub(crate) use acquire::Acquisition;
+pub(crate) use acquire::{Acquisition, lock_last_log};
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use bytes::LogBytes;
 pub(crate) use reader::{LogReader, ReadOutcome};

@@ -32,6 +32,11 @@ impl ListedParts {
         let parts = |names: Vec<String>| names.iter().filter_map(|name| Part::parse(name)).collect();
         Ok(ListedParts { parts: parts(place.store().list()?), traces: parts(place.store().leftovers()?) })
     }
+
+    /// Returns all parts, with the leftovers, in no particular order.
+    pub(crate) fn all(self) -> Vec<Part> {
+        self.parts.into_iter().chain(self.traces).collect()
+    }
 }
 
 /// Removes `unneeded` in this order. After an error, the next call removes the rest.

@@ -2,6 +2,7 @@
 
 mod explain;
 mod segments;
+mod warm;
 
 pub use explain::PartPlan;
 
@@ -14,13 +15,15 @@ use crate::schema::VectorField;
 use crate::state::{Located, State};
 use arrow_array::RecordBatch;
 use bathyal_index::{
-    Capability, Effort, IndexError, RowSet, SearchOptions, SearchTotals, StoredVectors, families,
+    Calibrated, Capability, Effort, IndexError, MergedAnswers, Reach, RowSet, SearchOptions, SearchTotals,
+    StoredVectors, families,
 };
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use segments::{SegmentResults, SegmentSearch};
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -74,6 +77,18 @@ pub struct FoundRows {
     pub seconds: f64,
     /// Notes for the user.
     pub notes: Vec<String>,
+    /// How the queries compare with those of the calibrations.
+    pub judgement: Judgement,
+}
+
+/// How the queries of a search compare with those of the calibrations, for merging with other answers.
+#[derive(Debug, Clone, Default)]
+pub struct Judgement {
+    /// True if the last note says that the queries are unlike those of the calibrations.
+    pub(crate) unlike: bool,
+    /// For each query, how far the queries of a calibration are from their neighbours: that of the segment
+    /// which holds the query's farthest neighbour. `None` if that was not measured.
+    pub(crate) reach: Vec<Option<Reach>>,
 }
 
 /// Distance and location of a neighbour.
@@ -184,13 +199,22 @@ impl State {
             )?);
         }
         let segments = SegmentSearch { state: self, resolved: &resolved, control, parts: segment_parts };
-        let SegmentResults { mut plans, totals, notes: segment_notes } = segments.search(k, &mut lists)?;
+        let SegmentResults { mut plans, totals, notes: segment_notes, reach } =
+            segments.search(k, &mut lists)?;
         plans.extend(memtable_plans);
-        notes.extend(segment_notes);
+        for note in segment_notes {
+            if !notes.contains(&note) {
+                notes.push(note);
+            }
+        }
         let (rows, distances) = merged(lists, k);
+        let reach = reach_of_queries(&rows, k, &reach);
+        let answers = MergedAnswers { k, distances: &distances, effort: request.effort };
+        let note = answers.unlike_note(Calibrated::Segments, |query| reach[query].as_slice());
+        let judgement = Judgement { unlike: note.is_some(), reach };
+        notes.extend(note);
         let fields: &[usize] = if request.vectors { &[resolved.field] } else { &[] };
         let mut fetched = self.fetch(&rows, &resolved.columns, fields, control)?;
-        notes.dedup();
         Ok(FoundRows {
             k,
             ids: fetched.ids,
@@ -202,6 +226,7 @@ impl State {
             totals,
             seconds: started.elapsed().as_secs_f64(),
             notes,
+            judgement,
         })
     }
 
@@ -225,6 +250,16 @@ impl State {
         }
         Ok(PartPlan::for_memtable(memtable, set))
     }
+}
+
+/// Returns for each query how far the queries of the calibration are from their neighbours, of the segment
+/// that holds the query's farthest neighbour.
+fn reach_of_queries(rows: &[Located], k: usize, measured: &BTreeMap<u32, Vec<Reach>>) -> Vec<Option<Reach>> {
+    let of_query = |rows: &[Located]| {
+        let measured = rows.last().and_then(|farthest| measured.get(&farthest.part))?;
+        measured.iter().rev().find(|reach| reach.k as usize <= k).copied()
+    };
+    rows.chunks(k.max(1)).map(of_query).collect()
 }
 
 /// Returns the `k` nearest of each list; equal distances are in the order of parts, then of rows.

@@ -4,8 +4,11 @@ use super::{LocatedNeighbor, PartPlan, ResolvedSearch};
 use crate::error::CollectionError;
 use crate::parallel::{run_parallel, thread_count};
 use crate::state::{Located, State};
-use bathyal_index::{Effort, Index, IndexError, NO_ID, RowSet, SearchOptions, SearchResult, SearchTotals};
+use bathyal_index::{
+    Effort, Index, IndexError, NO_ID, Reach, RowSet, SearchOptions, SearchResult, SearchTotals, WithinPlan,
+};
 use bathyal_tier::Control;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// From this number of queries on, the search of one segment keeps the device and all cores busy, so that
@@ -27,6 +30,16 @@ pub(super) struct SegmentResults {
     pub(super) plans: Vec<PartPlan>,
     pub(super) totals: SearchTotals,
     pub(super) notes: Vec<String>,
+    /// For each segment of which all rows were searched, how far the queries of its calibration are from
+    /// their neighbours.
+    pub(super) reach: BTreeMap<u32, Vec<Reach>>,
+}
+
+/// Answers of one segment.
+struct SegmentAnswers {
+    found: SearchResult,
+    plan: PartPlan,
+    reach: Vec<Reach>,
 }
 
 impl SegmentSearch<'_> {
@@ -46,7 +59,7 @@ impl SegmentSearch<'_> {
         let all =
             run_parallel(self.parts.len(), reading_threads, |at| self.search_segment(k, &self.parts[at]))?;
         let mut results = SegmentResults::default();
-        for ((part, _), (found, plan)) in self.parts.iter().zip(all) {
+        for ((part, _), SegmentAnswers { found, plan, reach }) in self.parts.iter().zip(all) {
             for (query, list) in lists.iter_mut().enumerate() {
                 let range = query * found.k..(query + 1) * found.k;
                 let rows = found.ids[range.clone()].iter().zip(&found.distances[range]);
@@ -55,7 +68,8 @@ impl SegmentSearch<'_> {
             }
             results.plans.push(plan);
             results.totals.merge(&found.totals);
-            results.notes.extend(found.notes);
+            results.notes.extend(found.notes_for_merging().cloned());
+            results.reach.insert(*part, reach);
         }
         Ok(results)
     }
@@ -71,7 +85,7 @@ impl SegmentSearch<'_> {
         &self,
         k: usize,
         (part, set): &(u32, Arc<RowSet>),
-    ) -> Result<(SearchResult, PartPlan), CollectionError> {
+    ) -> Result<SegmentAnswers, CollectionError> {
         let segment = &self.state.segments[*part as usize].segment;
         let index =
             segment.index_for_search(self.resolved.field).map_err(|error| self.with_memory_for_all(error))?;
@@ -79,7 +93,10 @@ impl SegmentSearch<'_> {
         let options = SearchOptions { k: k.min(set.count() as usize), effort, ..self.resolved.options };
         let found = index.search_within(&self.resolved.queries, &options, set, self.control)?;
         let plan = PartPlan::for_segment(segment, &index, set, &found);
-        Ok((found, plan))
+        // Distances to some of the rows are no measure.
+        let all = found.within == Some(WithinPlan::All);
+        let reach = if all { index.reach().to_vec() } else { Vec::new() };
+        Ok(SegmentAnswers { found, plan, reach })
     }
 
     /// If the memory of one segment is too small: returns an error with the memory that is enough for all
@@ -103,7 +120,7 @@ impl SegmentSearch<'_> {
 
 /// Returns the effort for the index of one segment. A small segment does not support every effort. It then
 /// compares all its vectors. If a ratio is asked for and the segment has codes, it makes its largest effort.
-fn effort_in(index: &Index, effort: Effort) -> Effort {
+pub(super) fn effort_in(index: &Index, effort: Effort) -> Effort {
     match effort {
         supported if index.supports(supported) => supported,
         Effort::SearchList(_) => Effort::Recall(f32::MIN_POSITIVE),

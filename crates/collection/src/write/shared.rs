@@ -4,6 +4,7 @@ use super::flush::Flush;
 use super::segments::OpenSegments;
 use super::traffic::{Traffic, WrittenBytes};
 use crate::bits::RowBits;
+use crate::counters::SearchCounters;
 use crate::error::CollectionError;
 use crate::location::CollectionLocation;
 use crate::log::{Acquisition, LogReader, LogWriter, ReadOutcome};
@@ -46,6 +47,7 @@ pub(crate) struct Shared {
     /// version was opened, which never changes.
     reader: Mutex<Option<LogReader>>,
     pub(super) traffic: Traffic,
+    pub(crate) counters: SearchCounters,
     /// Set while the last handle is dropped.
     pub(super) closing: AtomicBool,
     /// Set by `stop()`; background work then returns [`CollectionError::Cancelled`].
@@ -109,6 +111,7 @@ impl Shared {
             merging: Mutex::new(()),
             cleaning: Mutex::new(()),
             traffic: Traffic::default(),
+            counters: SearchCounters::default(),
             reader: Mutex::new(reader),
             closing: AtomicBool::new(false),
             stopping: AtomicBool::new(false),

@@ -2,7 +2,7 @@
 
 use bathyal_collection::{
     Collection, CollectionError, CollectionOptions, CompactOptions, Durability, Filter, FoundRows, Id,
-    IdKind, Ids, Rows, Schema, SearchRequest, VectorField,
+    IdKind, Ids, Rows, Schema, SearchRequest, VectorField, search_many,
 };
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::{Effort, OpenOptions};
@@ -108,7 +108,19 @@ fn the_recall_holds_over_all_segments_wherever_neighbours_are() {
             let reached = recall(&found, &all, &queries);
             println!("{name} {recall_wanted}: {reached:.3}, {:?}", found.totals);
             assert!(reached >= f64::from(recall_wanted) - 0.01, "{name} {recall_wanted}: {reached}");
+            // Each query is far from the vectors of most segments, and near those that it finds.
+            assert_eq!(found.notes, [""; 0], "{name}");
             assert_eq!(found.plans.len(), SEGMENTS);
+        }
+        let far: Vec<[f32; DIM]> = queries.iter().map(|query| query.map(|number| number + 30.0)).collect();
+        let request = SearchRequest { k: K, ..SearchRequest::default() };
+        let found = collection.search(&file(&far), &request, Control::default()).unwrap();
+        let twice = [&collection, &Collection::open(&path, &options()).unwrap()];
+        let in_many = search_many(&twice, &file(&far), &request, Control::default()).unwrap();
+        for notes in [&found.notes, &in_many.notes] {
+            let [note] = &notes[..] else { panic!("{notes:?}") };
+            assert!(note.starts_with("100 of 100 queries are farther from all vectors"), "{note}");
+            assert!(note.contains("the segments of the collection were calibrated with"), "{note}");
         }
     }
 }

@@ -116,13 +116,8 @@ pub(crate) fn build_over(
     store.check(name, replace)?;
     let planned = planned_memory(data, options);
     if let Some(given) = options.memory_bytes.filter(|given| *given < planned) {
-        let (what, advice) = ("building this index", memory_advice(data, options, planned));
-        return Err(IndexError::Memory {
-            what,
-            needed: enough_memory(data, options, planned),
-            given,
-            advice,
-        });
+        let needed = enough_memory(data, options, planned);
+        return Err(refused_memory(needed, given, memory_advice(data, options, planned)));
     }
     progress.stage("checking vectors", data.count() as u64);
     let (identity, largest) = identity(data, options, progress)?;
@@ -209,6 +204,11 @@ fn enough_memory(data: &VectorFile, options: &BuildOptions, planned: u64) -> u64
         budget = again;
     }
     budget
+}
+
+/// Returns the error of a build that takes more memory than it is given.
+fn refused_memory(needed: u64, given: u64, advice: String) -> IndexError {
+    IndexError::Memory { what: "building this index", needed, given, advice }
 }
 
 /// Returns the advice for a build whose `planned` bytes exceed the budget. It contains only changes that

@@ -2,8 +2,12 @@
 
 use super::codes::CodeChoice;
 use super::options::{BuildOptions, Details};
-use super::{check_data, memory_advice, planned_memory, planned_source, with_default_codes};
+use super::{
+    check_data, enough_memory, memory_advice, planned_memory, planned_source, refused_memory,
+    with_default_codes,
+};
 use crate::error::IndexError;
+use bathyal_kernels::Element;
 use bathyal_kernels::quantize::{CodeKind, Codec};
 use bathyal_vectors::VectorFile;
 use serde::Serialize;
@@ -54,10 +58,30 @@ pub struct MemoryPlan {
     pub allowed_bytes: Option<u64>,
     /// True if the build fits in the budget. Otherwise it is refused.
     pub fits: bool,
+    /// The least budget in bytes with which it fits, if it does not fit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub needed_bytes: Option<u64>,
     /// Advice in words, if it does not fit.
     pub advice: Option<String>,
     /// Vectors in memory at once; fewer than all if the budget divides the data into parts.
     pub vectors_at_once: u64,
+}
+
+impl MemoryPlan {
+    /// Returns the error with which the build is refused if it does not fit.
+    ///
+    /// # Errors
+    /// [`IndexError::Memory`].
+    pub fn check(&self) -> Result<(), IndexError> {
+        let MemoryPlan { planned_bytes, allowed_bytes, needed_bytes, advice, .. } = self;
+        match (needed_bytes, allowed_bytes) {
+            (Some(needed), Some(given)) => {
+                let advice = advice.clone().unwrap_or_default();
+                Err(refused_memory((*needed).max(*planned_bytes), *given, advice))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// A stage of a build.
@@ -106,6 +130,17 @@ impl PlannedFile {
     }
 }
 
+/// Returns the plan of [`build`](super::build) for `count` vectors of `dim` elements that do not exist yet.
+///
+/// # Errors
+/// As [`plan_build`]; [`IndexError::Vectors`] for a shape that no file of vectors has.
+pub fn plan_shape(
+    (element, dim, count): (Element, usize, u64),
+    options: &BuildOptions,
+) -> Result<BuildPlan, IndexError> {
+    plan_build(&VectorFile::of_shape(element, dim, count)?, options)
+}
+
 /// Returns the plan of [`build`](super::build) for `data`. Only the header of the data is read, so that the
 /// plan for a billion vectors takes no longer than for a few. Errors in single vectors, or at the target, are
 /// found by the build only.
@@ -141,6 +176,7 @@ pub fn plan_build(data: &VectorFile, options: &BuildOptions) -> Result<BuildPlan
             planned_bytes: planned,
             allowed_bytes: options.memory_bytes,
             fits,
+            needed_bytes: (!fits).then(|| enough_memory(data, options, planned)),
             advice: (!fits).then(|| memory_advice(data, options, planned)),
             vectors_at_once: rows.min(data.count()) as u64,
         },

@@ -69,34 +69,64 @@ pub(crate) struct Unlike {
 impl Unlike {
     /// Checks the `distances` (`queries x k`, row-major, nearest first) of a batch of answers, which are
     /// about `ratio` times as far away as the true neighbours. Returns `None` if the batch is like the
-    /// measured queries, or nothing was measured.
-    pub(crate) fn find(measured: &[Reach], k: usize, distances: &[f32], ratio: f32) -> Option<Unlike> {
-        let reach = measured.iter().rev().find(|reach| reach.k as usize <= k)?;
-        let of = distances.len() / k;
-        let beyond = |limit: f32| {
-            // The ratio is a mean over neighbours and queries: the k-th neighbour may exceed it, and so may
-            // single queries, so the excess is doubled. It is squared since distances are squares, and one
-            // minus cosine is half of a square.
-            let limit = limit * (2.0 * ratio - 1.0).powi(2);
-            let queries = distances.chunks_exact(k).filter(|row| row[reach.k as usize - 1] > limit).count();
+    /// measured queries, or nothing was measured. Answers may be merged from several indexes: `measured`
+    /// returns the distances for the index by which a query is judged.
+    pub(crate) fn find<'a>(
+        k: usize,
+        distances: &[f32],
+        ratio: f32,
+        measured: impl Fn(usize) -> &'a [Reach],
+    ) -> Option<Unlike> {
+        let of = distances.len().checked_div(k)?;
+        let beyond = |limit: fn(&Reach) -> f32| {
+            let is_beyond = |(query, row): (usize, &[f32])| {
+                let reach = measured(query).iter().rev().find(|reach| reach.k as usize <= k)?;
+                // The ratio is a mean over neighbours and queries: the k-th neighbour may exceed it, and so
+                // may single queries, so the excess is doubled. It is squared since distances are squares,
+                // and one minus cosine is half of a square.
+                let limit = limit(reach) * (2.0 * ratio - 1.0).powi(2);
+                Some(row[reach.k as usize - 1] > limit)
+            };
+            let queries =
+                distances.chunks_exact(k).enumerate().filter(|row| is_beyond(*row) == Some(true)).count();
             Unlike { queries, of }
         };
         let (found, most) = match of < LEAST_BATCH {
-            true => (beyond(reach.most), 0),
-            false => (beyond(reach.usual), (of / UNLIKE_SHARE).max(BY_CHANCE)),
+            true => (beyond(|reach| reach.most), 0),
+            false => (beyond(|reach| reach.usual), (of / UNLIKE_SHARE).max(BY_CHANCE)),
         };
         (found.queries > most).then_some(found)
     }
 
-    /// Returns the note for a caller that asked for the recall or the ratio `asked`.
-    pub(crate) fn note(&self, asked: &str) -> String {
+    /// Returns the note for a caller that asked for the recall or the ratio `asked` of `calibrated`.
+    pub(crate) fn note(&self, asked: &str, calibrated: Calibrated) -> String {
         let Unlike { queries, of } = self;
+        let (what, advice) = match calibrated {
+            Calibrated::Index => {
+                ("this index was", "calibrate it with some of them (bathyal calibrate), or ask for more")
+            }
+            Calibrated::Indexes => (
+                "these indexes were",
+                "calibrate them with some of these queries (bathyal calibrate), or ask for more",
+            ),
+            Calibrated::Segments => ("the segments of the collection were", "ask for more"),
+        };
         format!(
-            "{queries} of {of} queries are farther from all vectors than the queries that this index was calibrated \
-             with: {asked} is not promised for such; calibrate it with some of them (bathyal calibrate), or ask for \
-             more"
+            "{queries} of {of} queries are farther from all vectors than the queries that {what} calibrated \
+             with: {asked} is not promised for such; {advice}"
         )
     }
+}
+
+/// The indexes whose calibration chose the effort of a search.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Calibrated {
+    /// One index.
+    Index,
+    /// Several indexes, whose answers are merged.
+    Indexes,
+    /// Segments of collections, which no user calibrates.
+    Segments,
 }
 
 #[cfg(test)]
@@ -115,8 +145,9 @@ mod tests {
             let row = |last: &f32| (1..=10).map(|i| last * i as f32 / 10.0).collect::<Vec<f32>>();
             tenth.iter().flat_map(row).collect::<Vec<f32>>()
         };
-        let find =
-            |tenth: &[f32]| Unlike::find(&measured, 10, &batch(tenth), 1.0).map(|unlike| unlike.queries);
+        let unlike =
+            |measured: &[Reach], k, distances: &[f32], ratio| Unlike::find(k, distances, ratio, |_| measured);
+        let find = |tenth: &[f32]| unlike(&measured, 10, &batch(tenth), 1.0).map(|unlike| unlike.queries);
         assert_eq!(find(&[500.0; 30]), None);
         assert_eq!((find(&[990.0]), find(&[999.0]), find(&[1000.0])), (None, None, Some(1)));
         let mut some = [500.0; 30];
@@ -127,16 +158,20 @@ mod tests {
         let many = |beyond: usize| (0..200).map(|i| if i < beyond { 990.0 } else { 5.0 }).collect::<Vec<_>>();
         assert_eq!((find(&many(20)), find(&many(21))), (None, Some(21)));
         // For a k that was not measured, the next smaller one is used, if there is any.
-        assert_eq!(Unlike::find(&measured, 3, &[400.0, 450.0, 800.0], 1.0), None);
-        assert_eq!(
-            Unlike::find(&measured, 3, &[500.0, 550.0, 800.0], 1.0),
-            Some(Unlike { queries: 1, of: 1 })
-        );
-        assert_eq!(Unlike::find(&measured[1..], 3, &[1e9; 3], 1.0), None);
-        assert_eq!(Unlike::find(&[], 1, &[1e9], 1.0), None);
-        assert_eq!(Unlike::find(&measured, 10, &[], 1.0), None);
+        assert_eq!(unlike(&measured, 3, &[400.0, 450.0, 800.0], 1.0), None);
+        assert_eq!(unlike(&measured, 3, &[500.0, 550.0, 800.0], 1.0), Some(Unlike { queries: 1, of: 1 }));
+        assert_eq!(unlike(&measured[1..], 3, &[1e9; 3], 1.0), None);
+        assert_eq!(unlike(&[], 1, &[1e9], 1.0), None);
+        assert_eq!(unlike(&measured, 10, &[], 1.0), None);
+        assert_eq!(unlike(&measured, 0, &[], 1.0), None);
+        // Each query is judged by the index that holds its neighbours.
+        let far = [Reach { usual: 1e4, most: 1e4, ..measured[1] }];
+        let merged = |query: usize| if query < 15 { &measured[..] } else { &far[..] };
+        let thousands = batch(&[2000.0; 30]);
+        assert_eq!(Unlike::find(10, &thousands, 1.0, merged), Some(Unlike { queries: 15, of: 30 }));
+        assert_eq!(Unlike::find(10, &thousands, 1.0, |_| &far), None);
         // An overall ratio of 1.2 allows larger distances.
-        assert_eq!(Unlike::find(&measured, 3, &[500.0, 550.0, 800.0], 1.2), None);
+        assert_eq!(unlike(&measured, 3, &[500.0, 550.0, 800.0], 1.2), None);
     }
 
     #[test]

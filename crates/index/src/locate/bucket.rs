@@ -31,6 +31,10 @@ impl IndexStore for BucketStore {
         BucketStore::any_published_in(self, folder, names)
     }
 
+    fn has_leftovers(&self, name: &str) -> Result<bool, StoreError> {
+        BucketStore::has_leftovers(self, name)
+    }
+
     fn prune(&self, name: &str, options: &PruneOptions) -> Result<PruneReport, IndexError> {
         Ok(BucketStore::prune(self, name, options)?)
     }

@@ -21,6 +21,14 @@ impl IndexStore for LocalStore {
         folders(&self.address().join(folder))
     }
 
+    fn erase(&self, name: &str, files: &[&str]) -> Result<(), StoreError> {
+        self.erase_objects(name, files)
+    }
+
+    fn has_leftovers(&self, name: &str) -> Result<bool, StoreError> {
+        LocalStore::has_leftovers(self, name)
+    }
+
     fn prune(&self, name: &str, _: &PruneOptions) -> Result<PruneReport, IndexError> {
         Err(IndexError::Parameter(format!(
             "{}: is a folder of this machine, which has no leftovers to remove; give an address of an object \

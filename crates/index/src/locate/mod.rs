@@ -86,6 +86,14 @@ trait IndexStore: Debug + Send + Sync {
         Ok(!names.is_empty())
     }
 
+    /// See [`IndexLocation::erase`].
+    fn erase(&self, name: &str, _files: &[&str]) -> Result<(), StoreError> {
+        self.store().erase(name)
+    }
+
+    /// See [`IndexLocation::has_leftovers`].
+    fn has_leftovers(&self, name: &str) -> Result<bool, StoreError>;
+
     /// See [`IndexLocation::prune`].
     fn prune(&self, name: &str, options: &PruneOptions) -> Result<PruneReport, IndexError>;
 
@@ -192,6 +200,23 @@ impl IndexLocation {
     /// [`IndexError::Parameter`] for a folder of this machine, which has no leftovers; [`IndexError::Store`].
     pub fn prune(&self, options: &PruneOptions) -> Result<PruneReport, IndexError> {
         self.index_store.prune(&self.name, options)
+    }
+
+    /// Removes the index with everything that the store keeps for its name. Of the files in a local folder,
+    /// only `files` are removed.
+    ///
+    /// # Errors
+    /// [`IndexError::Store`]; the next call completes an interrupted one.
+    pub(crate) fn erase(&self, files: &[&str]) -> Result<(), IndexError> {
+        Ok(self.index_store.erase(&self.name, files)?)
+    }
+
+    /// Returns true if a build or a removal that was interrupted has left something of the index.
+    ///
+    /// # Errors
+    /// [`IndexError::Store`].
+    pub(crate) fn has_leftovers(&self) -> Result<bool, IndexError> {
+        Ok(self.index_store.has_leftovers(&self.name)?)
     }
 
     /// Returns the state of the cache in front of the store; `None` if the store has no cache. With

@@ -39,6 +39,10 @@ impl IndexStore for NodeStore {
         self.list()
     }
 
+    fn has_leftovers(&self, name: &str) -> Result<bool, StoreError> {
+        NodeStore::has_leftovers(self, name)
+    }
+
     fn prune(&self, name: &str, _: &PruneOptions) -> Result<PruneReport, IndexError> {
         Err(prune_error(self, name))
     }
@@ -63,6 +67,10 @@ impl IndexStore for SpreadStore {
 
     fn names(&self) -> Result<Vec<String>, StoreError> {
         self.list()
+    }
+
+    fn has_leftovers(&self, name: &str) -> Result<bool, StoreError> {
+        SpreadStore::has_leftovers(self, name)
     }
 
     fn prune(&self, name: &str, _: &PruneOptions) -> Result<PruneReport, IndexError> {

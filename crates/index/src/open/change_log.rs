@@ -194,7 +194,7 @@ pub(super) fn check_changed_memory(split: &MemorySplit, needed: u64) -> Result<(
 
 /// Returns the changes in the log of the index in `directory` without opening it, and the bytes of an
 /// unfinished record at the end of the log.
-pub(super) fn summary(
+pub(crate) fn summary(
     directory: &dyn Generation,
     manifest: &Manifest,
     stored: &dyn Stored,

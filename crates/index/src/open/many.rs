@@ -1,6 +1,7 @@
 //! Search in several indexes at once. The answers are merged by distance.
 
-use super::{Index, SearchOptions, SearchRequest};
+use super::{Effort, Index, MergedAnswers, SearchOptions, SearchRequest};
+use crate::calibrate::reach::Calibrated;
 use crate::error::IndexError;
 use crate::query::{NO_ID, OwnCosts, QueryStats, SearchTotals};
 use bathyal_kernels::Neighbor;
@@ -56,6 +57,15 @@ impl ManyResult {
             return u64::from(NO_ID);
         }
         self.first_ids.get(place.index as usize).copied().unwrap_or(0) + u64::from(place.id)
+    }
+
+    /// Returns a note if the queries are unlike those of the calibrations. Each is judged by the index that
+    /// holds its farthest neighbour.
+    fn unlike_note(&self, indexes: &[&Index], effort: Effort) -> Option<String> {
+        let ManyResult { k, places, distances, .. } = self;
+        let farthest = |query: usize| places[query * k + k - 1].index as usize;
+        let merged = MergedAnswers { k: *k, distances, effort };
+        merged.unlike_note(Calibrated::Indexes, |query| indexes[farthest(query)].reach())
     }
 }
 
@@ -113,7 +123,7 @@ pub fn search_many(
         result.search_list = result.search_list.max(found.search_list);
         result.threads = result.threads.max(found.threads);
         let name = index.path().display();
-        result.notes.extend(found.notes.iter().map(|note| format!("{name}: {note}")));
+        result.notes.extend(found.notes_for_merging().map(|note| format!("{name}: {note}")));
     }
     // The ids are counted after all searches: `next_id` only grows, so every id found is below it.
     let mut next = 0;
@@ -132,6 +142,8 @@ pub fn search_many(
         result.places.extend(list[..k].iter().map(|(found, index)| Place { index: *index, id: found.id }));
         result.distances.extend(list[..k].iter().map(|(found, _)| found.distance));
     }
+    let note = result.unlike_note(indexes, options.effort);
+    result.notes.extend(note);
     Ok(result)
 }
 

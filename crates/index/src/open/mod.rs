@@ -48,6 +48,7 @@ pub use blocks::DEFAULT_BLOCK_QUERIES;
 pub use calibrations::{
     CalibrateOptions, CalibrateReport, CalibrationChoice, DEFAULT_CALIBRATION, NameHash, RecallBefore,
 };
+pub(crate) use change_log::summary as change_counts;
 pub use change_log::{ChangeCounts, MOST_CHANGED_BYTES};
 pub use compact::{CompactOptions, Compaction, compact, compact_in};
 pub use convert_stripes::{StripeConversion, StripeConversionOptions, convert_stripes, convert_stripes_in};
@@ -64,7 +65,7 @@ pub use request::{
     DEFAULT_K, DEFAULT_RECALL, Effort, MAX_BEAM_WIDTH, MAX_MULTI_PROBE, MAX_SEARCH_LIST, NamedEfforts,
     SearchOptions, SearchRequest,
 };
-pub use result::{PhaseTime, SearchResult};
+pub use result::{MergedAnswers, PhaseTime, SearchResult};
 pub use salvage::{SalvageReport, is_loss, salvage_vectors};
 pub use searching::Searching;
 pub use stats::{CacheStats, CardStats, IndexStats, LatencyBar, PartStats};

@@ -1,9 +1,10 @@
 //! The result of a search.
 
+use super::Index;
 use super::pool::{AnsweredQuery, Answers};
 use super::request::Effort;
 use super::stored::StoredIndex;
-use crate::calibrate::reach::{Reach, Unlike};
+use crate::calibrate::reach::{Calibrated, Reach, Unlike};
 use crate::error::IndexError;
 use crate::family::Knob;
 use crate::query::NO_ID;
@@ -69,9 +70,48 @@ pub struct SearchResult {
     pub within_reason: Option<String>,
     /// Notes for the user, such as fewer neighbours than asked for, or a recall beyond the calibration.
     pub notes: Vec<String>,
+    /// The position in `notes` of the note that the queries are unlike those of the calibration.
+    pub unlike_note: Option<usize>,
+}
+
+/// Answers that are merged from several indexes.
+#[derive(Debug, Clone, Copy)]
+pub struct MergedAnswers<'a> {
+    /// Neighbours per query.
+    pub k: usize,
+    /// `queries x k`, row-major; the nearest of each query first.
+    pub distances: &'a [f32],
+    /// The effort of the search in each index.
+    pub effort: Effort,
+}
+
+impl MergedAnswers<'_> {
+    /// Returns a note if queries are too different from those of the calibrations for these to predict the
+    /// effort. `measured` returns the [reach](Index::reach) of the index that holds the farthest neighbour of
+    /// a query. A query may be far from the vectors of all other indexes.
+    pub fn unlike_note<'r>(
+        &self,
+        calibrated: Calibrated,
+        measured: impl Fn(usize) -> &'r [Reach],
+    ) -> Option<String> {
+        let (asked, ratio) = match self.effort {
+            Effort::Recall(recall) => (format!("recall {recall}"), 1.0),
+            Effort::Ratio(ratio) => (format!("an overall ratio of {ratio}"), ratio),
+            Effort::SearchList(_) => return None,
+        };
+        let unlike = Unlike::find(self.k, self.distances, ratio, measured);
+        unlike.map(|unlike| unlike.note(&asked, calibrated))
+    }
 }
 
 impl SearchResult {
+    /// Returns the notes of an index whose answers are merged with those of others, and judged there
+    /// ([`MergedAnswers::unlike_note`]).
+    pub fn notes_for_merging(&self) -> impl Iterator<Item = &String> {
+        let notes = self.notes.iter().enumerate();
+        notes.filter(|(at, _)| Some(*at) != self.unlike_note).map(|(_, note)| note)
+    }
+
     /// Adds a note if queries have fewer neighbours than `k`. `others_change_it`: other machines may have
     /// deleted vectors.
     pub(super) fn note_short(&mut self, others_change_it: bool) {
@@ -90,13 +130,11 @@ impl SearchResult {
     /// Adds a note if queries are too different from those of the calibration, whose distances are in
     /// `measured`, for it to predict the effort for the recall.
     pub(super) fn note_unlike(&mut self, measured: &[Reach], effort: Effort) {
-        let (asked, ratio) = match effort {
-            Effort::Recall(recall) => (format!("recall {recall}"), 1.0),
-            Effort::Ratio(ratio) => (format!("an overall ratio of {ratio}"), ratio),
-            Effort::SearchList(_) => return,
-        };
-        let unlike = Unlike::find(measured, self.k, &self.distances, ratio);
-        self.notes.extend(unlike.map(|unlike| unlike.note(&asked)));
+        let answers = MergedAnswers { k: self.k, distances: &self.distances, effort };
+        if let Some(note) = answers.unlike_note(Calibrated::Index, |_| measured) {
+            self.unlike_note = Some(self.notes.len());
+            self.notes.push(note);
+        }
     }
 }
 
@@ -107,6 +145,14 @@ pub(super) struct UsedParams {
     pub(super) search_list: u32,
     pub(super) probes: Option<u32>,
     pub(super) threads: usize,
+}
+
+impl Index {
+    /// Returns how far the queries of the calibration are from their neighbours; empty if that was not
+    /// measured.
+    pub fn reach(&self) -> &[Reach] {
+        self.stored.family().reach()
+    }
 }
 
 impl StoredIndex {
@@ -143,6 +189,7 @@ pub(super) fn collect(
         within: None,
         within_reason: None,
         notes: Vec::new(),
+        unlike_note: None,
     };
     let (mut answered, mut clock) = (0, Clock::default());
     for part in answers {

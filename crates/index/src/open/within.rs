@@ -200,6 +200,7 @@ impl Index {
             within: None,
             within_reason: None,
             notes: Vec::new(),
+            unlike_note: None,
         }
     }
 }

@@ -4,6 +4,7 @@
 //! the index.
 
 use super::BucketStore;
+use super::draft::scratch_name;
 use super::record::Record;
 use crate::client::Fault;
 use crate::pruning::{PruneOptions, PruneReport};
@@ -127,6 +128,22 @@ impl BucketStore {
             since = Some(published);
         }
         Ok(found)
+    }
+
+    /// Returns true if objects or records of `name` exist, or local files of an unfinished upload.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store does not respond.
+    pub fn has_leftovers(&self, name: &str) -> Result<bool, StoreError> {
+        if self.scratch.has_leftovers(&scratch_name(name))? {
+            return Ok(true);
+        }
+        for store in self.spellings(name) {
+            if !store.list_keys(name)?.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Removes all keys of an index whose newest record, if there is one, records a deletion. That record is

@@ -2,13 +2,15 @@
 
 use crate::errors::Failure;
 use arrow_array::builder::StringBuilder;
+use arrow_array::cast::AsArray;
 use arrow_array::types::{
     ArrowPrimitiveType, Date32Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
     TimestampMicrosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
-use arrow_array::{ArrayRef, BooleanArray, ListArray, PrimitiveArray};
+use arrow_array::{Array, ArrayRef, BooleanArray, ListArray, PrimitiveArray, new_null_array};
 use arrow_buffer::{NullBuffer, OffsetBuffer};
 use arrow_schema::{DataType, FieldRef};
+use bathyal_collection::exchange::times_of_texts;
 use pyo3::exceptions::{PyOverflowError, PyUnicodeEncodeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
@@ -40,13 +42,9 @@ pub(super) fn of(name: &str, kind: &DataType, items: &[Bound<'_, PyAny>]) -> PyR
         }
         DataType::Float64 => numbers::<Float64Type>(name, items, "a number"),
         DataType::Utf8 => texts(name, items),
-        DataType::Date32 => {
-            let values = each(name, items, "a date", days)?;
-            Ok(Arc::new(PrimitiveArray::<Date32Type>::from(values)))
-        }
+        DataType::Date32 => times::<Date32Type>((name, kind), items, "a date", days),
         DataType::Timestamp(..) => {
-            let values = each(name, items, "a datetime", microseconds)?;
-            Ok(Arc::new(PrimitiveArray::<TimestampMicrosecondType>::from(values)))
+            times::<TimestampMicrosecondType>((name, kind), items, "a datetime", microseconds)
         }
         DataType::List(item) => lists(name, item, items),
         other => Err(PyValueError::new_err(format!("{name}: values cannot be converted to type {other}"))),
@@ -67,6 +65,35 @@ fn each<'py, T>(
         read(item).map(Some).map_err(|error| refused(name, row, item, wanted, &error))
     };
     items.iter().enumerate().map(one).collect()
+}
+
+/// Converts dates or times. Texts are converted as those of JSON lines are; other values with `read`.
+fn times<T: ArrowPrimitiveType>(
+    (name, kind): (&str, &DataType),
+    items: &[Bound<'_, PyAny>],
+    wanted: &str,
+    read: impl Fn(&Bound<'_, PyAny>) -> PyResult<T::Native>,
+) -> PyResult<ArrayRef> {
+    let mut texts = Vec::with_capacity(items.len());
+    for (row, item) in items.iter().enumerate() {
+        let text = item.cast::<PyString>().ok().map(|text| text.to_cow()).transpose();
+        texts.push(text.map_err(|error| refused(name, row, item, wanted, &error))?);
+    }
+    let texts: Vec<Option<&str>> = texts.iter().map(|text| text.as_deref()).collect();
+    let parsed = match texts.iter().any(Option::is_some) {
+        true => times_of_texts(kind, &texts)
+            .map_err(|(row, reason)| PyValueError::new_err(format!("{name}, row {row}: {reason}")))?,
+        false => new_null_array(kind, items.len()),
+    };
+    let parsed = parsed.as_primitive::<T>();
+    let one = |(row, item): (usize, &Bound<'_, PyAny>)| {
+        if item.is_none() || parsed.is_valid(row) {
+            return Ok(parsed.is_valid(row).then(|| parsed.value(row)));
+        }
+        read(item).map(Some).map_err(|error| refused(name, row, item, wanted, &error))
+    };
+    let values = items.iter().enumerate().map(one).collect::<PyResult<Vec<_>>>()?;
+    Ok(Arc::new(PrimitiveArray::<T>::from_iter(values)))
 }
 
 fn refused(name: &str, row: usize, item: &Bound<'_, PyAny>, wanted: &str, error: &PyErr) -> PyErr {

@@ -118,6 +118,30 @@ impl SpreadStore {
         Ok(())
     }
 
+    /// Removes the local files of drafts of `name` that no process writes any more.
+    fn remove_drafts(&self, name: &str) -> Result<(), StoreError> {
+        for first in self.first.abandoned_drafts(name, Replace::Generation)? {
+            let Ok(table) = table_in(&first, first.address()) else { continue };
+            for (number, node) in self.nodes.iter().enumerate() {
+                drop(node.abandoned_drafts(&table.part_name(number), Replace::Generation)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns true if a node holds parts of `name`, or local files of a draft are left.
+    ///
+    /// # Errors
+    /// [`StoreError`] if a node does not respond.
+    pub fn has_leftovers(&self, name: &str) -> Result<bool, StoreError> {
+        for (number, node) in self.nodes.iter().enumerate() {
+            if node.list()?.iter().any(|found| part_of(found, number) == Some(name)) {
+                return Ok(true);
+            }
+        }
+        self.first.has_leftovers(name)
+    }
+
     /// Refuses to replace or delete the generation `name` if it is on other nodes.
     fn check_replaceable(&self, name: &str) -> Result<(), StoreError> {
         match self.published_table(name)? {
@@ -304,8 +328,7 @@ impl Store for SpreadStore {
             Err(error) => return Err(error),
         }
         self.remove_unused_parts(name)?;
-        drop(self.abandoned(name, Replace::Generation)?);
-        Ok(())
+        self.remove_drafts(name)
     }
 
     fn leftovers(&self) -> Result<Vec<String>, StoreError> {

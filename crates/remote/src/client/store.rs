@@ -138,6 +138,14 @@ impl NodeStore {
         self.session()?.delete(name).map_err(|e| e.at("delete", &self.path(name)))
     }
 
+    /// Returns true if local files of a draft of `name` are left that no process writes any more.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn has_leftovers(&self, name: &str) -> Result<bool, StoreError> {
+        self.scratch.has_leftovers(name)
+    }
+
     /// Refuses to replace or delete a generation with parts on other nodes, which this store does not reach.
     fn check_whole(&self, name: &str) -> Result<(), StoreError> {
         match self.table_of(name)? {

@@ -9,6 +9,7 @@ mod draft;
 mod folder;
 mod log;
 mod publish;
+mod removal;
 mod striped;
 mod workspace;
 
@@ -249,18 +250,9 @@ impl Store for LocalStore {
 
     fn delete(&self, name: &str) -> Result<(), StoreError> {
         check_name(name)?;
-        let target = self.target(name);
         self.open(name)?;
-        self.check_target(name, Replace::Generation)?;
-        let workspace = Workspace::begin(&self.disk, &target)?;
-        let moved = self.disk.rename_no_replace(&target, &workspace.path().join(workspace::DELETED));
-        moved.map_err(|e| StoreError::io("rename", &target, e))?;
-        let synced = self.disk.sync_folder(&self.folder);
-        synced.map_err(|e| StoreError::io("sync the directory", &self.folder, e))?;
-        // The workspace's names must be durable before the files are removed: a power failure must not bring
-        // back the old name with only some of its files.
-        workspace.sync()?;
-        drop(workspace);
+        // Files that cannot be removed now are removed with the workspace later.
+        drop(self.move_away(name, None)?);
         Ok(())
     }
 

@@ -6,7 +6,7 @@
 //! it over, and one that cannot removes it.
 
 use super::publish::RECORD_NAME;
-use crate::disk::{Disk, DiskFile, Kind, Locked};
+use crate::disk::{Disk, DiskFile, Kind, Locked, read_exact, write_all};
 use crate::error::StoreError;
 use crate::stripe::remove_parts;
 use std::io::{self, ErrorKind};
@@ -24,6 +24,11 @@ pub(super) const DELETED: &str = "deleted";
 /// The name that the record of a publication is renamed to when the contents of the workspace are no longer
 /// needed.
 pub(super) const DISCARDED: &str = "discarded";
+/// The list of the files that may be removed from [`DELETED`], in JSON. Other files of that folder are not
+/// the generation's, and go back to the generation's path.
+const OWNED: &str = "owned";
+/// The name of the list while it is written.
+const UNFINISHED_OWNED: &str = "owned.partial";
 /// The text between the generation's name and the process number in the name of a workspace.
 const BUILDING: &str = ".building-";
 /// Names tried for a new folder. On a shared disk, processes of other machines may have the same process
@@ -181,6 +186,54 @@ impl Workspace {
         self.keep_on_drop = true;
     }
 
+    /// Writes the names of the files that may be removed from [`DELETED`], and syncs them.
+    pub(super) fn write_owned(&self, names: &[&str]) -> Result<(), StoreError> {
+        let [unfinished, path] = [UNFINISHED_OWNED, OWNED].map(|name| self.path.join(name));
+        let failed = |e| StoreError::io("write", &path, e);
+        let json = serde_json::to_vec(names).map_err(|e| failed(e.into()))?;
+        let file = self.disk.create(&unfinished).map_err(failed)?;
+        write_all(file.as_ref(), &json, 0).map_err(failed)?;
+        file.sync().map_err(failed)?;
+        self.disk.rename(&unfinished, &path).map_err(failed)?;
+        self.sync()
+    }
+
+    /// Removes the workspace now, and returns the error that a drop would hide.
+    pub(super) fn finish(mut self) -> Result<(), StoreError> {
+        self.keep_on_drop = true;
+        self.remove().map_err(|e| StoreError::io("remove all of", &self.path, e))
+    }
+
+    /// Removes the listed files from [`DELETED`]. If others are left there, puts the folder back with them.
+    fn remove_owned(&self) -> io::Result<()> {
+        let (disk, deleted) = (self.disk.as_ref(), self.path.join(DELETED));
+        let file = match disk.open(&self.path.join(OWNED)) {
+            Ok(file) if disk.stat(&deleted).is_ok() => file,
+            Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
+            _ => return Ok(()),
+        };
+        // An earlier process may have been killed before the name of the folder was durable.
+        disk.sync_folder(&self.path)?;
+        let mut json = vec![0; file.length()? as usize];
+        read_exact(file.as_ref(), &mut json, 0)?;
+        for name in serde_json::from_slice::<Vec<String>>(&json)? {
+            match disk.remove_file(&deleted.join(name)) {
+                Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
+                _ => {}
+            }
+        }
+        // After a power failure, the folder that is put back must not have the mark again.
+        disk.sync_folder(&deleted)?;
+        match disk.remove_folder(&deleted) {
+            Err(e) if e.kind() == ErrorKind::DirectoryNotEmpty => {
+                disk.rename_no_replace(&deleted, &self.target)?;
+                disk.sync_folder(self.target.parent().unwrap_or(Path::new("")))?;
+                disk.sync_folder(&self.path)
+            }
+            removed => removed,
+        }
+    }
+
     /// Removes everything, the lock last.
     fn remove(&self) -> io::Result<()> {
         let disk = self.disk.as_ref();
@@ -202,6 +255,7 @@ impl Workspace {
         for folder in [OBJECTS, REPLACED, DELETED].map(|name| self.path.join(name)) {
             remove_parts(&self.disk, &folder)?;
         }
+        self.remove_owned()?;
         for name in disk.list(&self.path)?.iter().filter(|name| ![LOCK, DISCARDED].contains(&name.as_str())) {
             remove_tree(disk, &self.path.join(name))?;
         }

@@ -265,7 +265,8 @@ impl Table {
     /// part.
     pub(crate) fn remove(&self, disk: &dyn Disk, object: &str) -> io::Result<()> {
         for (part, folder) in self.folders().enumerate() {
-            disk.stat(folder)?;
+            let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", folder.display()));
+            disk.stat(folder).map_err(named)?;
             let path = self.path(object, part);
             match disk.open(&path) {
                 Ok(file) if self.is_ours(file.as_ref()) => disk.remove_file(&path)?,

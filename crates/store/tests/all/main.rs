@@ -2,4 +2,5 @@
 
 mod conformance;
 mod local;
+mod removal;
 mod sweep;
