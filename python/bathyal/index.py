@@ -84,6 +84,12 @@ class Index:
             ratio: overall ratio to aim for in place of ``recall``, at least 1: on average, the neighbours
                 found are so many times as far away as the true ones (see :class:`bathyal.OverallRatio`). Only
                 for the family ``lsh``, under ``"l2"`` and ``"cosine"``.
+            probability: in place of ``recall``: the probability that is promised, for any data, of finding a
+                vector at most ``within`` times as far away as the nearest. A note of the answers says for
+                which distances of the nearest vector the promise holds. A promise that takes more than
+                comparing all vectors is refused, with what it would take. Only for the family ``lsh``, under
+                ``"l2"`` and ``"cosine"``.
+            within: the ratio for which ``probability`` is promised, above 1; None is 4.
 
         Raises:
             ValueError: queries that do not fit the index, an effort that its family does not have, NaN or
@@ -179,6 +185,8 @@ class Index:
         in_flight: int | None = None,
         ratio: float | None = None,
         multi_probe: int | None = None,
+        probability: float | None = None,
+        within: float | None = None,
     ) -> dict[str, Any]:
         """Finds the ``k`` nearest vectors of each query in a file, and writes them to another file: ``.ibin``
         (with distances) or ``.ivecs``.
@@ -209,6 +217,8 @@ class Index:
             in_flight=in_flight,
             ratio=ratio,
             multi_probe=multi_probe,
+            probability=probability,
+            within=within,
         )
         most = whole("block", block, least=1)
         text = _bathyal.search_file(self._handle, queries, output, most, request.arguments)
@@ -246,6 +256,8 @@ class Index:
         prune: float | None = None,
         ratio: float | None = None,
         multi_probe: int | None = None,
+        probability: float | None = None,
+        within: float | None = None,
     ) -> dict[str, Any]:
         """Answers a single query and returns its costs.
 
@@ -277,6 +289,8 @@ class Index:
             prune=prune,
             ratio=ratio,
             multi_probe=multi_probe,
+            probability=probability,
+            within=within,
         )
         rows, _ = rows_of(query, self._element, self._dim, QUERY)
         report: dict[str, Any] = json.loads(

@@ -227,6 +227,8 @@ pub(crate) struct SearchArguments {
     k: usize,
     recall: Option<f32>,
     ratio: Option<f32>,
+    probability: Option<f32>,
+    within: Option<f32>,
     search_list: Option<u32>,
     probes: Option<u32>,
     prune: Option<f32>,
@@ -246,8 +248,9 @@ impl SearchArguments {
 
     /// Returns the options of the library. The search checks them.
     pub(crate) fn options(&self) -> PyResult<SearchOptions> {
-        let SearchArguments { recall, search_list, ratio, .. } = *self;
-        let effort = NamedEfforts { recall, search_list, ratio }.effort().map_err(Failure::from)?;
+        let SearchArguments { recall, search_list, ratio, probability, within, .. } = *self;
+        let named = NamedEfforts { recall, search_list, ratio, probability, within };
+        let effort = named.effort().map_err(Failure::from)?;
         let mode = self.mode.as_deref().map(SearchMode::from_str).transpose();
         Ok(SearchOptions {
             k: self.k,

@@ -76,6 +76,7 @@ pub(crate) enum Knob {
     MultiProbe,
     Mode,
     Ratio,
+    Probability,
 }
 
 impl Knob {
@@ -88,6 +89,7 @@ impl Knob {
             Knob::MultiProbe => "multi_probe",
             Knob::Mode => "mode",
             Knob::Ratio => "ratio",
+            Knob::Probability => "probability",
         }
     }
 }

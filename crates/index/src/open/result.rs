@@ -73,7 +73,7 @@ impl SearchResult {
         let (asked, ratio) = match effort {
             Effort::Recall(recall) => (format!("recall {recall}"), 1.0),
             Effort::Ratio(ratio) => (format!("an overall ratio of {ratio}"), ratio),
-            Effort::SearchList(_) => return,
+            Effort::Probability { .. } | Effort::SearchList(_) => return,
         };
         let unlike = Unlike::find(measured, self.k, &self.distances, ratio);
         self.notes.extend(unlike.map(|unlike| unlike.note(&asked)));
