@@ -24,7 +24,7 @@ pub const RATIO: f64 = 2.0;
 /// c = 2 (section 2.3).
 pub const USEFUL_RATIO: f64 = RATIO * RATIO;
 /// Intervals of an octave of radii. Within an interval, the bound takes p1 at its upper end and p2 at its
-/// lower end. So it holds for all radii; with 128 intervals, that takes some 3% more entries.
+/// lower end, so it holds for all radii. With 128 intervals, that takes 1 to 5% more entries.
 const INTERVALS: u32 = 128;
 /// The smallest radius that is considered is finer than the finest width by this many octaves. For smaller
 /// ones, a bucket of that width has far more vectors than can be read.
