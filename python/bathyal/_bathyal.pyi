@@ -38,6 +38,8 @@ class _SearchArguments(TypedDict):
     k: int
     recall: float | None
     ratio: float | None
+    probability: float | None
+    within: float | None
     search_list: int | None
     probes: int | None
     prune: float | None

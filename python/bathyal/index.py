@@ -89,6 +89,12 @@ class Index:
             calibration: name of the calibration (:meth:`calibrate`) that gives the effort for ``recall``;
                 ``"build"`` is the one of the build. None is the one named ``"default"``; if there is none,
                 the largest effort that any of them chooses.
+            probability: in place of ``recall``: the probability that is promised, for any data, of finding a
+                vector at most ``within`` times as far away as the nearest. A note of the answers says for
+                which distances of the nearest vector the promise holds. A promise that takes more than
+                comparing all vectors is refused, with what it would take. Only for the family ``lsh``, under
+                ``"l2"`` and ``"cosine"``.
+            within: the ratio for which ``probability`` is promised, above 1; None is 4.
 
         Raises:
             ValueError: queries that do not fit the index, an effort that its family does not have, NaN or
@@ -184,6 +190,8 @@ class Index:
         in_flight: int | None = None,
         ratio: float | None = None,
         multi_probe: int | None = None,
+        probability: float | None = None,
+        within: float | None = None,
     ) -> dict[str, Any]:
         """Finds the ``k`` nearest vectors of each query in a file, and writes them to another file: ``.ibin``
         (with distances) or ``.ivecs``.
@@ -214,6 +222,8 @@ class Index:
             in_flight=in_flight,
             ratio=ratio,
             multi_probe=multi_probe,
+            probability=probability,
+            within=within,
         )
         most = whole("block", block, least=1)
         text = _bathyal.search_file(self._handle, queries, output, most, request.arguments)
@@ -316,6 +326,8 @@ class Index:
         prune: float | None = None,
         ratio: float | None = None,
         multi_probe: int | None = None,
+        probability: float | None = None,
+        within: float | None = None,
     ) -> dict[str, Any]:
         """Answers a single query and returns its costs.
 
@@ -347,6 +359,8 @@ class Index:
             prune=prune,
             ratio=ratio,
             multi_probe=multi_probe,
+            probability=probability,
+            within=within,
         )
         rows, _ = rows_of(query, self._element, self._dim, QUERY)
         report: dict[str, Any] = json.loads(

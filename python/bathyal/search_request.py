@@ -51,6 +51,8 @@ def search_request(
     in_flight: int | None = None,
     ratio: float | None = None,
     multi_probe: int | None = None,
+    probability: float | None = None,
+    within: float | None = None,
     calibration: str | None = None,
 ) -> SearchRequest:
     """Returns the request of a search for the ``k`` nearest; :meth:`bathyal.Index.search` documents the
@@ -61,6 +63,8 @@ def search_request(
             "k": whole("k", k),
             "recall": None if recall is None else float(recall),
             "ratio": None if ratio is None else float(ratio),
+            "probability": None if probability is None else float(probability),
+            "within": None if within is None else float(within),
             "search_list": None if search_list is None else whole("search_list", search_list),
             "probes": None if probes is None else whole("probes", probes),
             "prune": None if prune is None else float(prune),

@@ -23,6 +23,13 @@ EFFORTS: list[tuple[dict[str, Any], str]] = [
         "recall is 0.9 and search_list is 50 and ratio is 1.1; give one of them",
     ),
 ]
+PROMISES: list[tuple[dict[str, Any], str]] = [
+    ({"ratio": 1.1, "probability": 0.5}, "ratio is 1.1 and probability is 0.5; give one of them"),
+    ({"within": 2.0}, "within is 2, but there is no probability; give both"),
+    ({"probability": 1.0}, "probability is 1; it must be above 0 and below 1, for example 0.9"),
+    ({"probability": 0.5, "within": 1.0}, "within is 1; it must be above 1, for example 4"),
+    ({"probability": 0.5, "probes": 3}, "probes is 3 and probability is 0.5; give one of them"),
+]
 RANGES: list[tuple[dict[str, Any], str]] = [
     ({"k": 0}, "k is 0; ask for at least one neighbour"),
     ({"recall": 1.5}, "recall is 1.5; it must be above 0 and at most 1"),
@@ -47,7 +54,7 @@ def test_every_search_of_an_index_refuses_contradictions(tmp_path: pathlib.Path)
     rows = np.random.default_rng(1).standard_normal((300, 8), dtype=np.float32)
     bathyal.write_vectors(tmp_path / "queries.fbin", rows[:3])
     with bathyal.build(rows, tmp_path / "index", metric="l2") as index:
-        for arguments, sentence in EFFORTS + RANGES:
+        for arguments, sentence in EFFORTS + PROMISES + RANGES:
             refuses(lambda **given: index.search(rows[:3], **given), arguments, sentence)
             refuses(lambda **given: index.search(rows[:0], **given), arguments, sentence)
             refuses(lambda **given: bathyal.search([index], rows[:3], **given), arguments, sentence)

@@ -7,10 +7,16 @@
 //! encodes the buckets of all widths: it consists of the bits of the `m` values, with the highest bits of all
 //! values first (the Z-order of Tao et al., *LSB-tree*, SIGMOD 2009). Two keys with the same first `m x i`
 //! bits are in one bucket of the `i`th coarsest width. A table that is sorted by key serves all radii.
+//!
+//! A key has a fixed number of cells for each value. The cells are on a circle: behind the last comes the
+//! first. Two far points then share a bucket no more often than two nearer ones, wherever they are
+//! ([`Buckets`]).
 
+mod collisions;
 mod perturbed;
 mod radii;
 
+pub use collisions::{Buckets, Ends, collision_probability};
 pub use perturbed::{PerturbationScratch, PerturbedKeys};
 pub use radii::{Ladder, RadiusHashes, VALUE_BITS};
 
@@ -23,14 +29,13 @@ pub const MOST_HASHES: usize = 32;
 const MOST_LEVELS: usize = 16;
 /// Bits of a key.
 const KEY_BITS: usize = 128;
-/// Standard deviations of a projection that the cells of a value cover. Points outside are in the outermost
-/// cells. Half of it would cover all points; the rest is for the offsets, and allows widths many times the
-/// distances between points.
+/// Standard deviations of a projection that the cells of a value cover. Half of it would cover nearly all
+/// points; the rest is for the offsets, and allows widths many times the distances between points.
 const COVERED: f64 = 32.0;
 /// Least width of the finest cell, so that a division by it is finite.
 const LEAST_CELL: f32 = 1e-30;
 /// Share of [`COVERED`] from which offsets are drawn. Boundaries of buckets up to this width are then
-/// uniformly random.
+/// uniformly random. No key has wider buckets, other than the one of all cells.
 const OFFSETS: f64 = 0.5;
 
 /// The compound hashes of several tables over points of `dim` values.
@@ -40,6 +45,7 @@ pub struct CompoundHashes {
     tables: usize,
     hashes: usize,
     cell: f32,
+    ends: Ends,
     /// Point that is subtracted from every point before it is hashed.
     centre: Vec<f32>,
     /// Directions `a` divided by `cell`, table by table. Those of a table are interleaved: value `i` of all,
@@ -106,7 +112,7 @@ impl CompoundHashes {
         };
         let spread = [0, 8].map(|first| (0..256).map(|byte| spread_byte(byte, first)).collect());
         let dim = centre.len();
-        CompoundHashes { dim, tables, hashes, cell, centre, directions, offsets, spread }
+        CompoundHashes { dim, tables, hashes, cell, ends: Ends::Circle, centre, directions, offsets, spread }
     }
 
     /// Serializes the hashes: the cell, the centre, the offsets, the directions, all f32.
@@ -151,6 +157,12 @@ impl CompoundHashes {
             return Err("a value of the hashes is not finite".into());
         }
         Ok(CompoundHashes::new(tables, hashes, cell, centre, directions, offsets))
+    }
+
+    /// Returns the hashes of an index from before cells were on a circle. Values outside of all cells are in
+    /// the outermost ones.
+    pub fn clamped(self) -> CompoundHashes {
+        CompoundHashes { ends: Ends::Clamped, ..self }
     }
 
     /// Returns the number of values of a point.
@@ -208,11 +220,16 @@ impl CompoundHashes {
         keys.extend(tables.map(|(values, offsets)| self.key(values, offsets)));
     }
 
-    /// Adds the `offsets` to `values` and returns the key of the result.
+    /// Adds the `offsets` to `values`, which come to lie within the cells, and returns the key of the result.
     #[inline]
     fn key(&self, values: &mut [f32], offsets: &[f32]) -> u128 {
+        let cells = (1_u32 << self.levels()) as f32;
         values.iter_mut().zip(offsets).fold(0, |key: u128, (value, offset)| {
             *value += offset;
+            if self.ends == Ends::Circle {
+                // Exact, since the number of cells is a power of 2.
+                *value -= (*value / cells).floor() * cells;
+            }
             // The bits of the first value become the highest.
             (key << 1) | self.spread_out(self.cell_of(*value))
         })
@@ -234,48 +251,9 @@ impl CompoundHashes {
     }
 }
 
-/// Returns the largest power of 2, times which the finest cell is a width with uniformly random boundaries.
-/// Offsets are drawn from a range of this width.
-pub fn widest_level(hashes: usize) -> u32 {
-    levels(hashes) as u32 - OFFSETS.recip().log2() as u32
-}
-
 /// Returns the number of widths in a key of `hashes` values.
 fn levels(hashes: usize) -> usize {
     (KEY_BITS / hashes).min(MOST_LEVELS)
-}
-
-/// Returns the probability that two points collide in one hash whose width is `widths` times their distance
-/// (p_w in the paper; Datar et al., section 3.2).
-pub fn collision_probability(widths: f64) -> f64 {
-    if widths <= 0.0 {
-        return 0.0;
-    }
-    if !widths.is_finite() {
-        return 1.0;
-    }
-    let outside = (1.0 - normal_within(widths)).max(0.0);
-    let edges = 2.0 / ((std::f64::consts::TAU).sqrt() * widths) * (1.0 - (-widths * widths / 2.0).exp());
-    (1.0 - outside - edges).clamp(0.0, 1.0)
-}
-
-/// Returns the share of a standard normal distribution within `x` of its mean: erf(x / sqrt 2), computed by
-/// its series or its continued fraction, to 1e-10.
-fn normal_within(x: f64) -> f64 {
-    if x < 3.0 {
-        // erf(z) = 2 z / sqrt(pi) * exp(-z^2) * sum of (2 z^2)^n / (1 * 3 * 5 ...).
-        let square = x * x;
-        let (mut term, mut sum, mut odd) = (1.0, 1.0, 1.0);
-        while term > 1e-16 * sum {
-            odd += 2.0;
-            term *= square / odd;
-            sum += term;
-        }
-        return (2.0 / std::f64::consts::PI).sqrt() * x * (-square / 2.0).exp() * sum;
-    }
-    // The tail: exp(-x^2/2) / sqrt(2 pi) / (x + 1 / (x + 2 / (x + 3 / ...))).
-    let fraction = (1..=60).rev().fold(x, |below, n| x + f64::from(n) / below);
-    1.0 - 2.0 * (-x * x / 2.0).exp() / (std::f64::consts::TAU.sqrt() * fraction)
 }
 
 #[cfg(test)]
@@ -360,22 +338,6 @@ mod tests {
             let expected = collision_probability(width / f64::from(distance));
             assert!((share - expected).abs() < 4.0 * (0.25 / count as f64).sqrt(), "{share} {expected}");
         }
-    }
-
-    #[test]
-    fn collision_probabilities_equal_published_values() {
-        // The normal distribution to ten digits, and p_w for w = 4.
-        for (x, share) in [(1.0, 0.6826894921), (2.0, 0.9544997361), (3.0, 0.9973002039), (5.0, 0.9999994267)]
-        {
-            assert!((normal_within(x) - share).abs() < 1e-9, "{x}: {}", normal_within(x));
-        }
-        assert!((collision_probability(4.0) - 0.800_532_4).abs() < 1e-6, "{}", collision_probability(4.0));
-        assert_eq!(
-            (collision_probability(0.0), collision_probability(-1.0), collision_probability(f64::INFINITY)),
-            (0.0, 0.0, 1.0)
-        );
-        let rising: Vec<f64> = (1..1000).map(|i| collision_probability(f64::from(i) / 50.0)).collect();
-        assert!(rising.is_sorted() && rising[0] > 0.0 && rising[998] < 1.0);
     }
 
     #[test]

@@ -227,6 +227,8 @@ pub(crate) struct SearchArguments {
     k: usize,
     recall: Option<f32>,
     ratio: Option<f32>,
+    probability: Option<f32>,
+    within: Option<f32>,
     search_list: Option<u32>,
     probes: Option<u32>,
     prune: Option<f32>,
@@ -268,8 +270,9 @@ impl SearchArguments {
 
     /// Returns the options of the library. The search checks them.
     fn options_without_calibration(&self) -> PyResult<SearchOptions> {
-        let SearchArguments { recall, search_list, ratio, .. } = *self;
-        let effort = NamedEfforts { recall, search_list, ratio }.effort().map_err(Failure::from)?;
+        let SearchArguments { recall, search_list, ratio, probability, within, .. } = *self;
+        let named = NamedEfforts { recall, search_list, ratio, probability, within };
+        let effort = named.effort().map_err(Failure::from)?;
         let mode = self.mode.as_deref().map(SearchMode::from_str).transpose();
         Ok(SearchOptions {
             k: self.k,

@@ -53,7 +53,8 @@ impl QuestionArguments<'_> {
             Some((json, text)) => Some(filter((*json, &text.to_cow()?))?),
         };
         let QuestionArguments { recall, search_list, .. } = *self;
-        let effort = NamedEfforts { recall, search_list, ratio: None }.effort().map_err(Failure::from)?;
+        let effort = NamedEfforts { recall, search_list, ..NamedEfforts::default() };
+        let effort = effort.effort().map_err(Failure::from)?;
         Ok(SearchRequest {
             field: self.field.clone(),
             k: self.k,

@@ -179,6 +179,13 @@ pub struct SearchArguments {
     /// away than the true ones (only `lsh`, under l2 and cosine)
     #[arg(long, value_name = "RATIO", conflicts_with = "radius", value_parser = parse_ratio)]
     pub ratio: Option<f32>,
+    /// Probability that is promised, for any data, of finding a vector at most --within times as far away as
+    /// the nearest (only `lsh`, under l2 and cosine)
+    #[arg(long, value_name = "P", conflicts_with = "radius")]
+    pub probability: Option<f32>,
+    /// Ratio for which --probability is promised [default: 4]
+    #[arg(long, value_name = "RATIO", conflicts_with = "radius")]
+    pub within: Option<f32>,
     /// Effort instead of recall: length of the candidate list (L in DiskANN), at least k; for posting lists
     /// of vectors, the number of lists
     #[arg(long, value_name = "L")]

@@ -97,8 +97,9 @@ fn parameters_line(measured: &Measurement) -> String {
 
 /// Returns the search options of `arguments`. Options that no index accepts are refused.
 pub(super) fn search_options(arguments: &SearchArguments) -> Result<SearchOptions, Failure> {
-    let SearchArguments { recall, search_list, ratio, phases, .. } = *arguments;
-    let effort = NamedEfforts { recall, search_list, ratio }.effort().map_err(Failure::refused)?;
+    let SearchArguments { recall, search_list, ratio, probability, within, phases, .. } = *arguments;
+    let named = NamedEfforts { recall, search_list, ratio, probability, within };
+    let effort = named.effort().map_err(Failure::refused)?;
     let options = measurement::search_options(&arguments.settings, effort)?;
     Ok(SearchOptions { timed: phases, ..options })
 }

@@ -20,11 +20,17 @@ fn a_build_prints_the_promise() {
         bathyal(folder.path(), "build base.fbin second --metric l2 --family lsh --tables 4 --json").json();
     let promises = report["promises"].as_array().unwrap();
     assert_eq!(promises.len(), 3);
+    let within_4 = report["promises_within_4"].as_array().unwrap();
+    assert!(within_4[0]["from"].as_f64() < within_4[0]["to"].as_f64(), "{within_4:?}");
     assert_eq!(report["promises"], bathyal(folder.path(), "inspect second --json").json()["promises"]);
     let printed =
         bathyal(folder.path(), "build base.fbin third --metric cosine --family lsh --tables 4").good();
-    for part in ["promised: a vector within twice the nearest distance", "is at most", "vectors of length 1"]
-    {
+    for part in [
+        "promised: a vector within twice the nearest distance",
+        "promised: a vector within four times the nearest distance",
+        "if the nearest is from",
+        "vectors of length 1",
+    ] {
         assert!(printed.contains(part), "{printed}");
     }
 }

@@ -157,7 +157,11 @@ fn lsh_searches_aim_for_a_ratio() {
     let blind = bathyal(folder.path(), "search tables queries.fbin -k 10 --ratio 1.05").good();
     assert!(blind.contains("\nratio@10         unknown without --groundtruth, asked for 1.05\n"), "{blind}");
     bathyal(folder.path(), "search idx queries.fbin --ratio 1.05").fails(1, &["knows no ratio"]);
-    for (wrong, part) in [("0.9", "at least 1"), ("nan", "at least 1"), ("1.05 --recall 0.9", "recall is 0.9 and ratio is 1.05; give one of them")] {
+    for (wrong, part) in [
+        ("0.9", "at least 1"),
+        ("nan", "at least 1"),
+        ("1.05 --recall 0.9", "recall is 0.9 and ratio is 1.05; give one of them"),
+    ] {
         let line = format!("search tables queries.fbin --ratio {wrong}");
         bathyal(folder.path(), &line).fails(2, &[part]);
     }

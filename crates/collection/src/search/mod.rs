@@ -156,6 +156,9 @@ fn check_options(options: &SearchOptions, field: &VectorField) -> Result<(), Col
         Effort::Ratio(_) if field.metric == Metric::InnerProduct => {
             "there is no ratio under ip, since an inner product is no distance; ask for a recall".into()
         }
+        Effort::Probability { .. } => {
+            "no probability is promised to a search of a collection; ask for a recall".into()
+        }
         Effort::Recall(_) | Effort::SearchList(_) | Effort::Ratio(_) => return Ok(()),
     };
     Err(CollectionError::Parameter(reason))

@@ -124,6 +124,6 @@ pub(super) fn effort_in(index: &Index, effort: Effort) -> Effort {
     match effort {
         supported if index.supports(supported) => supported,
         Effort::SearchList(_) => Effort::Recall(f32::MIN_POSITIVE),
-        Effort::Recall(_) | Effort::Ratio(_) => Effort::Recall(1.0),
+        Effort::Recall(_) | Effort::Ratio(_) | Effort::Probability { .. } => Effort::Recall(1.0),
     }
 }

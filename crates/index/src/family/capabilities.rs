@@ -12,8 +12,8 @@ use crate::cost::demand::Demand;
 use crate::error::IndexError;
 use crate::format::manifest::{FileEntry, Manifest};
 use crate::format::positions::Positions;
-use crate::query::SearchParams;
 use crate::query::changes::Placed;
+use crate::query::{Effort, SearchParams};
 use bathyal_gpu::{Card, CardCounters, GpuError};
 use bathyal_store::{Generation, Object};
 use bathyal_tier::layer::cache::CacheCounters;
@@ -77,6 +77,8 @@ pub(crate) struct OpenCapabilities<'a> {
     pub(crate) ratio: Option<&'a dyn RatioTargets>,
     /// True if candidates are read alone, without the other vectors on their pages.
     pub(crate) reads_candidates_alone: bool,
+    /// Searches are promised a probability.
+    pub(crate) promised: Option<&'a dyn PromisedSearch>,
     /// Searches run before all data have arrived.
     pub(crate) arrival: Option<&'a dyn EarlySearch>,
     /// Searches know which vectors match a filter before they read them.
@@ -97,6 +99,24 @@ pub(crate) struct OpenCapabilities<'a> {
 pub(crate) trait RatioTargets {
     /// As [`Opened::effort`](super::Opened::effort), for an overall ratio@k.
     fn effort_for_ratio(&self, k: usize, ratio: f32, machine: &Machine<'_>) -> Option<Solved>;
+}
+
+/// The effort of a search that is promised a probability.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Promised {
+    pub(crate) effort: Effort,
+    /// The promise in words, with the distances for which it holds.
+    pub(crate) note: String,
+}
+
+/// Searches that are promised a probability for any data.
+pub(crate) trait PromisedSearch {
+    /// Returns the effort for which a vector at most `within` times as far away as the nearest is returned
+    /// with this probability or more. `deleted` vectors were deleted since the build.
+    ///
+    /// # Errors
+    /// A sentence that says what it would take, if comparing all vectors would take less.
+    fn promise(&self, probability: f32, within: f32, deleted: u64) -> Result<Promised, String>;
 }
 
 /// Searches that run before all data have arrived from a distant store.

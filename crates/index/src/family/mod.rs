@@ -87,6 +87,7 @@ pub(crate) enum Knob {
     MultiProbe,
     Mode,
     Ratio,
+    Probability,
 }
 
 impl Knob {
@@ -99,6 +100,7 @@ impl Knob {
             Knob::MultiProbe => "multi_probe",
             Knob::Mode => "mode",
             Knob::Ratio => "ratio",
+            Knob::Probability => "probability",
         }
     }
 }

@@ -62,8 +62,8 @@ pub use options::{OpenOptions, WrapTier};
 pub use probing::probe_store;
 pub use range::{RangeOptions, RangeResult};
 pub use request::{
-    DEFAULT_K, DEFAULT_RECALL, Effort, MAX_BEAM_WIDTH, MAX_MULTI_PROBE, MAX_SEARCH_LIST, NamedEfforts,
-    SearchOptions, SearchRequest,
+    DEFAULT_K, DEFAULT_RECALL, DEFAULT_WITHIN, Effort, MAX_BEAM_WIDTH, MAX_MULTI_PROBE, MAX_SEARCH_LIST,
+    NamedEfforts, SearchOptions, SearchRequest,
 };
 pub use result::{MergedAnswers, PhaseTime, SearchResult};
 pub use salvage::{SalvageReport, is_loss, salvage_vectors};

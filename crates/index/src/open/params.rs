@@ -55,7 +55,7 @@ impl Index {
         if k < options.k {
             notes.push(format!("asked for {} neighbours, the index holds only {k} vectors", options.k));
         }
-        let effort = self.effort(options, k, vectors, &mut notes)?;
+        let effort = self.effort(options, k, changes, &mut notes)?;
         let list = effort.search_list.max(k);
         let card = self.searcher().card();
         let beam_width = options.beam_width.unwrap_or_else(|| {
@@ -83,15 +83,20 @@ impl Index {
         Ok((params, notes))
     }
 
-    /// Returns the effort of a search for `k` of so many `vectors`.
+    /// Returns the effort of a search for `k` vectors.
     fn effort(
         &self,
         options: &SearchOptions,
         k: usize,
-        vectors: usize,
+        changes: Option<&Arc<Changes>>,
         notes: &mut Vec<String>,
     ) -> Result<query::Effort, IndexError> {
+        let vectors = self.vectors_with(changes);
         match options.effort {
+            Effort::Probability { probability, within } => {
+                let deleted = changes.map_or(0, |changes| changes.counts().1);
+                self.promised_effort((probability, within), deleted, notes)
+            }
             Effort::SearchList(list) if (list as usize) < k => {
                 Err(IndexError::Parameter(format!("search_list is {list}, which must be at least k = {k}")))
             }
@@ -111,6 +116,7 @@ impl Index {
             Effort::Recall(_) => return true,
             Effort::SearchList(_) => Knob::SearchList,
             Effort::Ratio(_) => Knob::Ratio,
+            Effort::Probability { .. } => Knob::Probability,
         };
         self.stored.family().knobs().contains(&knob)
     }
@@ -137,6 +143,28 @@ impl Index {
         }
         let solved = self.loaded.opened().early_effort(k, recall, &self.loaded.machine())?;
         Some(settled(solved, "", &mut Vec::new()))
+    }
+
+    /// Returns the effort that is promised to find a vector within a ratio of the nearest distance, and adds the
+    /// promise to the notes. `deleted` vectors were deleted since the build.
+    fn promised_effort(
+        &self,
+        (probability, within): (f32, f32),
+        deleted: u64,
+        notes: &mut Vec<String>,
+    ) -> Result<query::Effort, IndexError> {
+        let refuse = |reason: String| self.stored.refusal(reason);
+        if self.metric() == Metric::InnerProduct {
+            let reason = "no probability is promised under ip, since an inner product is not a distance";
+            return Err(refuse(format!("{reason}; ask for a recall")));
+        }
+        // Families without this capability do not know the option, and have refused it before.
+        let Some(family) = self.loaded.opened().capabilities().promised else {
+            return Err(refuse("no probability is promised; ask for a recall".into()));
+        };
+        let promised = family.promise(probability, within, deleted).map_err(refuse)?;
+        notes.push(promised.note);
+        Ok(promised.effort)
     }
 
     /// Returns the effort for an overall ratio.
@@ -179,6 +207,7 @@ impl StoredIndex {
             (Knob::MultiProbe, options.multi_probe.is_some()),
             (Knob::Mode, options.mode.is_some()),
             (Knob::Ratio, matches!(options.effort, Effort::Ratio(_))),
+            (Knob::Probability, matches!(options.effort, Effort::Probability { .. })),
         ];
         let Some((knob, _)) = given.into_iter().find(|(knob, given)| *given && !known.contains(knob)) else {
             return Ok(());

@@ -126,7 +126,7 @@ fn raised_recall(recall: f32, share: f64) -> f32 {
 fn late_of(effort: Effort, k: usize) -> usize {
     match effort {
         Effort::Recall(recall) => ((1.0 - f64::from(recall)) * k as f64 + 1e-6) as usize,
-        Effort::Ratio(_) | Effort::SearchList(_) => NEVER_LATE,
+        Effort::Ratio(_) | Effort::Probability { .. } | Effort::SearchList(_) => NEVER_LATE,
     }
 }
 
@@ -151,6 +151,10 @@ impl Index {
     ) -> Result<Planned, IndexError> {
         self.check_set(set)?;
         let options = request.options();
+        if let Effort::Probability { .. } = options.effort {
+            let reason = "no probability is promised within a set of rows; ask for a recall";
+            return Err(self.stored.refusal(reason));
+        }
         let (count, rows) = (set.count(), set.rows());
         let wanted = options.k.min(count.max(1) as usize);
         let (params, notes) = self.params(&request.for_neighbors(wanted), None)?;
@@ -228,7 +232,7 @@ impl Index {
         let effort = match options.effort {
             Effort::SearchList(list) => Effort::SearchList(scaled(list).max(more as u32)),
             Effort::Recall(recall) => Effort::Recall(raised_recall(recall, share)),
-            Effort::Ratio(ratio) => Effort::Ratio(ratio),
+            effort @ (Effort::Ratio(_) | Effort::Probability { .. }) => effort,
         };
         let options = SearchOptions { k: more, effort, probes: options.probes.map(scaled), ..*options };
         let (params, _) = self.params(&SearchRequest::new(&options).ok()?, None).ok()?;

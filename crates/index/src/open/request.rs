@@ -10,6 +10,9 @@ use crate::query::SearchMode;
 pub const DEFAULT_K: usize = 10;
 /// The recall of a search without a given effort: what most people call good.
 pub const DEFAULT_RECALL: f32 = 0.95;
+/// The ratio of a promise without a given one: the paper's theorem is about it, and few vectors are enough
+/// for a promise (e2lsh-on-storage, section 2.3).
+pub const DEFAULT_WITHIN: f32 = 4.0;
 /// The largest beam width: an SSD serves no more reads at once.
 pub const MAX_BEAM_WIDTH: u32 = 128;
 /// The most additional buckets of a hash table. An index that needs more needs more tables.
@@ -26,6 +29,16 @@ pub enum Effort {
     /// ([`OverallRatio`](bathyal_vectors::groundtruth::OverallRatio)), by the index's calibration. Only for
     /// hash tables, under a metric that is a distance.
     Ratio(f32),
+    /// The effort that is promised, for any data, to find a vector at most `within` times as far away as the
+    /// nearest, with this probability or more. Every vector that the search looks at is compared. Notes of
+    /// the result say for which distances of the nearest vector the promise holds. Only for hash tables,
+    /// under a metric that is a distance.
+    Probability {
+        /// Above 0 and below 1.
+        probability: f32,
+        /// Above 1.
+        within: f32,
+    },
     /// A candidate list of this length (L in DiskANN), up to [`MAX_SEARCH_LIST`].
     SearchList(u32),
 }
@@ -50,6 +63,13 @@ impl Effort {
                 "ratio is {ratio}; it must be at least 1, for example 1.05: the vectors found are then 5% \
                  farther away than the nearest, on average"
             ),
+            Effort::Probability { probability, .. } if !(probability > 0.0 && probability < 1.0) => {
+                format!("probability is {probability}; it must be above 0 and below 1, for example 0.9")
+            }
+            Effort::Probability { within, .. } if !(within > 1.0 && within.is_finite()) => format!(
+                "within is {within}; it must be above 1, for example 4: the vector found is then at most 4 \
+                 times as far away as the nearest"
+            ),
             Effort::SearchList(0) => "search_list is 0; it must be at least k".into(),
             Effort::SearchList(list) if list > MAX_SEARCH_LIST => {
                 format!("search_list is {list}; it must be at most {MAX_SEARCH_LIST}")
@@ -69,25 +89,41 @@ pub struct NamedEfforts {
     pub search_list: Option<u32>,
     /// [`Effort::Ratio`].
     pub ratio: Option<f32>,
+    /// The probability of [`Effort::Probability`].
+    pub probability: Option<f32>,
+    /// The ratio of [`Effort::Probability`], which `probability` has to accompany; `None` is
+    /// [`DEFAULT_WITHIN`].
+    pub within: Option<f32>,
 }
 
 impl NamedEfforts {
     /// Returns the effort that was given, or the default if none was.
     ///
     /// # Errors
-    /// [`IndexError::Parameter`] if more than one was given, or if its number is out of range.
+    /// [`IndexError::Parameter`] if more than one was given, if its number is out of range, or if `within` was
+    /// given without a probability.
     pub fn effort(self) -> Result<Effort, IndexError> {
-        let NamedEfforts { recall, search_list, ratio } = self;
-        match (recall, search_list, ratio) {
-            (None, None, None) => Ok(Effort::default()),
-            (Some(recall), None, None) => Effort::Recall(recall).checked(),
-            (None, Some(list), None) => Effort::SearchList(list).checked(),
-            (None, None, Some(ratio)) => Effort::Ratio(ratio).checked(),
+        let NamedEfforts { recall, search_list, ratio, probability, within } = self;
+        let promised = Effort::Probability {
+            probability: probability.unwrap_or_default(),
+            within: within.unwrap_or(DEFAULT_WITHIN),
+        };
+        let named = [
+            recall.map(|recall| (format!("recall is {recall}"), Effort::Recall(recall))),
+            search_list.map(|list| (format!("search_list is {list}"), Effort::SearchList(list))),
+            ratio.map(|ratio| (format!("ratio is {ratio}"), Effort::Ratio(ratio))),
+            probability.map(|probability| (format!("probability is {probability}"), promised)),
+        ];
+        let given: Vec<&(String, Effort)> = named.iter().flatten().collect();
+        if let (Some(within), None) = (within, probability) {
+            let reason = format!("within is {within}, but there is no probability; give both");
+            return Err(IndexError::Parameter(reason));
+        }
+        match given[..] {
+            [] => Ok(Effort::default()),
+            [(_, effort)] => effort.checked(),
             _ => {
-                let recall = recall.map(|recall| format!("recall is {recall}"));
-                let list = search_list.map(|list| format!("search_list is {list}"));
-                let ratio = ratio.map(|ratio| format!("ratio is {ratio}"));
-                let given: Vec<String> = [recall, list, ratio].into_iter().flatten().collect();
+                let given: Vec<&str> = given.iter().map(|(named, _)| named.as_str()).collect();
                 Err(IndexError::Parameter(format!("{}; give one of them", given.join(" and "))))
             }
         }
@@ -163,6 +199,11 @@ impl SearchRequest {
         options.effort.checked()?;
         let reason = match *options {
             SearchOptions { k: 0, .. } => "k is 0; ask for at least one neighbour".into(),
+            SearchOptions {
+                probes: Some(probes), effort: Effort::Probability { probability, .. }, ..
+            } => {
+                format!("probes is {probes} and probability is {probability}; give one of them")
+            }
             SearchOptions { probes: Some(0), .. } => "probes is 0; at least one group must be scanned".into(),
             SearchOptions { prune: Some(prune), .. } if !(prune >= 0.0 && prune.is_finite()) => format!(
                 "prune is {prune}; it must be 0 or above: lists more than 1 + prune times as far as the \
@@ -213,6 +254,14 @@ mod tests {
             (NamedEfforts { recall: Some(0.9), ..none }, Effort::Recall(0.9)),
             (NamedEfforts { search_list: Some(50), ..none }, Effort::SearchList(50)),
             (NamedEfforts { ratio: Some(1.1), ..none }, Effort::Ratio(1.1)),
+            (
+                NamedEfforts { probability: Some(0.5), ..none },
+                Effort::Probability { probability: 0.5, within: 4.0 },
+            ),
+            (
+                NamedEfforts { probability: Some(0.9), within: Some(2.0), ..none },
+                Effort::Probability { probability: 0.9, within: 2.0 },
+            ),
         ] {
             assert_eq!(named.effort().unwrap(), expected);
         }
@@ -233,8 +282,13 @@ mod tests {
                 "recall is 0.9 and search_list is 50 and ratio is 1.1; give one of them",
             ),
         ] {
-            assert_eq!(refusal(NamedEfforts { recall, search_list, ratio }.effort()), sentence);
+            let named = NamedEfforts { recall, search_list, ratio, ..NamedEfforts::default() };
+            assert_eq!(refusal(named.effort()), sentence);
         }
+        let named = NamedEfforts { ratio: Some(1.1), probability: Some(0.5), ..NamedEfforts::default() };
+        assert_eq!(refusal(named.effort()), "ratio is 1.1 and probability is 0.5; give one of them");
+        let named = NamedEfforts { within: Some(2.0), ..NamedEfforts::default() };
+        assert_eq!(refusal(named.effort()), "within is 2, but there is no probability; give both");
     }
 
     #[test]
@@ -250,6 +304,22 @@ mod tests {
                 with(Effort::Ratio(0.5)),
                 "ratio is 0.5; it must be at least 1, for example 1.05: the vectors found are then 5% \
                  farther away than the nearest, on average",
+            ),
+            (
+                with(Effort::Probability { probability: 1.0, within: 4.0 }),
+                "probability is 1; it must be above 0 and below 1, for example 0.9",
+            ),
+            (
+                with(Effort::Probability { probability: 0.5, within: 1.0 }),
+                "within is 1; it must be above 1, for example 4: the vector found is then at most 4 times as far \
+                 away as the nearest",
+            ),
+            (
+                SearchOptions {
+                    probes: Some(3),
+                    ..with(Effort::Probability { probability: 0.5, within: 4.0 })
+                },
+                "probes is 3 and probability is 0.5; give one of them",
             ),
             (with(Effort::SearchList(0)), "search_list is 0; it must be at least k"),
             (with(Effort::SearchList(1 << 21)), "search_list is 2097152; it must be at most 1048576"),

@@ -97,7 +97,7 @@ impl MergedAnswers<'_> {
         let (asked, ratio) = match self.effort {
             Effort::Recall(recall) => (format!("recall {recall}"), 1.0),
             Effort::Ratio(ratio) => (format!("an overall ratio of {ratio}"), ratio),
-            Effort::SearchList(_) => return None,
+            Effort::Probability { .. } | Effort::SearchList(_) => return None,
         };
         let unlike = Unlike::find(self.k, self.distances, ratio, measured);
         unlike.map(|unlike| unlike.note(&asked, calibrated))

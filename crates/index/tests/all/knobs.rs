@@ -21,13 +21,13 @@ fn kinds() -> [(FamilyOptions, &'static [&'static str]); 7] {
         (SpannOptions::default().into(), &["search_list", "probes", "prune", "mode"]),
         (FlatOptions::default().into(), &[]),
         (PartitionedOptions::default().into(), &["search_list", "probes"]),
-        (LshOptions::default().into(), &["search_list", "probes", "multi_probe", "ratio"]),
+        (LshOptions::default().into(), &["search_list", "probes", "multi_probe", "ratio", "probability"]),
         (FlatOptions { code_bytes: Some(8), ..FlatOptions::default() }.into(), &["search_list"]),
     ]
 }
 
 /// Returns search options with one of them set, by name.
-fn search_options() -> [(&'static str, SearchOptions); 7] {
+fn search_options() -> [(&'static str, SearchOptions); 8] {
     let options = SearchOptions { effort: Effort::Recall(0.9), ..SearchOptions::default() };
     [
         ("search_list", SearchOptions { effort: Effort::SearchList(20), ..options }),
@@ -37,6 +37,10 @@ fn search_options() -> [(&'static str, SearchOptions); 7] {
         ("multi_probe", SearchOptions { multi_probe: Some(0), ..options }),
         ("mode", SearchOptions { mode: Some(SearchMode::Batched), ..options }),
         ("ratio", SearchOptions { effort: Effort::Ratio(1.1), ..options }),
+        (
+            "probability",
+            SearchOptions { effort: Effort::Probability { probability: 0.01, within: 50.0 }, ..options },
+        ),
     ]
 }
 

@@ -3,11 +3,12 @@
 
 use crate::cases::{full_or_quick, quick_build};
 use bathyal_index::build::planned_memory;
-use bathyal_index::families::lsh::{LshEntry, LshOptions, Tables};
+use bathyal_index::families::lsh::{LshEntry, LshOptions};
 use bathyal_index::open::MAX_MULTI_PROBE;
 use bathyal_index::{
     BuildOptions, Effort, Index, IndexError, OpenOptions, SearchOptions, TierChoice, build, inspect, verify,
 };
+use bathyal_kernels::quantize::CodeKind;
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
@@ -30,22 +31,16 @@ fn vectors(rows: impl Iterator<Item = Vec<f32>>) -> VectorFile {
     VectorFile::from_rows(Element::F32, DIM, bytes).unwrap()
 }
 
-/// Every query has a vector within a radius, and few have others within twice the radius. Vectors are 14
-/// apart on average.
+/// Every query has a vector within R. All others are some 14 away from it, which is beyond four times R.
 #[test]
-fn searches_succeed_at_least_as_often_as_promised() {
+fn searches_return_a_near_vector_as_often_as_promised() {
     let dir = tempfile::tempdir().unwrap();
-    let (count, asked) = (4000, 250);
-    let own = LshOptions { tables: 24, hashes: 8, block_bytes: 128, ..LshOptions::default() };
-    let tables = Tables { vectors: count as f64, tables: 24.0, hashes: 8.0 };
-    // A block has 28 ids. A bucket takes up to two blocks more than it fills.
-    let promised =
-        |probes: u32| tables.promise(f64::from(probes.saturating_sub(2)) * 24.0 * 28.0).probability;
-    // Radii from 3.5 to 7, which is half of the distance between unrelated vectors.
-    let radius_of = |query: usize| 3.5 * (query as f32 / asked as f32).exp2();
-    let mut succeeded = [(4, 0), (16, 0), (48, 0), (96, 0)];
-    let mut tried = 0;
-    for seed in 0..full_or_quick(3, 1) {
+    let (count, asked, tables, block_ids) = (full_or_quick(12_000, 6000), 250, 16, 28);
+    let own = LshOptions { tables, hashes: 16, block_bytes: 128, ..LshOptions::default() };
+    let radius_of = |query: usize| 1.2 * (query as f32 / asked as f32).exp2();
+    let mut counts = [(3_u32, 0, 0.0), (5, 0, 0.0), (16, 0, 0.0)];
+    let seeds = full_or_quick(3, 1);
+    for seed in 0..seeds {
         let mut random = StdRng::seed_from_u64(seed);
         let points: Vec<Vec<f32>> =
             (0..count).map(|_| direction(&mut random).iter().map(|value| 10.0 * value).collect()).collect();
@@ -57,27 +52,38 @@ fn searches_succeed_at_least_as_often_as_promised() {
         let path = dir.path().join(seed.to_string());
         let options = BuildOptions { seed, ..quick_build(own) };
         build(&vectors(points.into_iter()), &path, &options, &Silent).unwrap();
+        let manifest = inspect(&path, &Silent).unwrap().manifest;
+        let entry = LshEntry::read(&manifest).unwrap();
+        let (of, buckets) = (entry.promise_parameters(count as u64), entry.buckets(&manifest).unwrap());
         let index = Index::open(&path, &OpenOptions::default()).unwrap();
-        tried += asked;
-        for (probes, succeeded) in &mut succeeded {
+        for (probes, succeeded, promised) in &mut counts {
+            // All vectors that are looked at are compared.
             let options = SearchOptions {
                 k: 1,
-                effort: Effort::SearchList(20),
+                effort: Effort::SearchList(*probes * tables * block_ids),
                 probes: Some(*probes),
                 threads: 1,
                 ..SearchOptions::default()
             };
             let found = index.search(&queries, &options, Control::default()).unwrap();
-            let near = |(query, distance): &(usize, &f32)| **distance <= (2.0 * radius_of(*query)).powi(2);
+            let near = |(query, distance): &(usize, &f32)| **distance <= (4.0 * radius_of(*query)).powi(2);
             *succeeded += found.distances.iter().enumerate().filter(near).count();
+            // A bucket takes two blocks more than it fills.
+            let scored = f64::from((*probes - 2) * tables * block_ids);
+            let of_query = |query| of.at(&buckets, 4.0, radius_of(query).into(), scored).probability;
+            *promised += (0..asked).map(of_query).sum::<f64>();
         }
     }
-    for (probes, succeeded) in succeeded {
-        let (measured, promised) = (succeeded as f64 / f64::from(tried as u32), promised(probes));
+    let tried = (asked as u64 * seeds) as f64;
+    for (probes, succeeded, promised) in counts {
+        let (measured, promised) = (succeeded as f64 / tried, promised / tried);
         println!("{probes} blocks of each table: {measured:.3} succeed, {promised:.3} is promised");
         assert!(measured >= promised, "{probes} blocks: {measured} of {promised}");
     }
-    assert!(promised(96) > 0.5, "the promise is worth something: {}", promised(96));
+    // With keys that mean nothing, a query looks at the near vector with the share of the vectors that it
+    // looks at: far less than is promised.
+    let by_chance = f64::from(counts[0].0 * tables * block_ids) / count as f64;
+    assert!(counts[0].2 / tried > 2.0 * by_chance, "{} {by_chance}", counts[0].2 / tried);
 }
 
 /// In the hardest case, one vector is at distance R from the query, and all others are just beyond twice R.
@@ -86,9 +92,8 @@ fn searches_succeed_at_least_as_often_as_promised_in_the_hardest_case() {
     let dir = tempfile::tempdir().unwrap();
     let (count, seeds) = (3000, full_or_quick(30, 10));
     let own = LshOptions { tables: 12, hashes: 12, block_bytes: 128, ..LshOptions::default() };
-    let tables = Tables { vectors: count as f64, tables: 12.0, hashes: 12.0 };
     let query = vectors(std::iter::once(vec![0.0; DIM]));
-    let mut succeeded = [(1, 0), (8, 0), (24, 0), (72, 0)];
+    let mut succeeded = [(1_u32, 0, 0.0), (8, 0, 0.0), (24, 0, 0.0), (72, 0, 0.0)];
     for seed in 0..seeds {
         let mut random = StdRng::seed_from_u64(seed);
         let far = (1..count).map(|_| direction(&mut random).iter().map(|value| 2.05 * value).collect());
@@ -97,8 +102,13 @@ fn searches_succeed_at_least_as_often_as_promised_in_the_hardest_case() {
         let path = dir.path().join(seed.to_string());
         let options = BuildOptions { seed, calibration: Some(query.clone()), ..quick_build(own) };
         build(&vectors(near.chain(rows)), &path, &options, &Silent).unwrap();
+        let manifest = inspect(&path, &Silent).unwrap().manifest;
+        let entry = LshEntry::read(&manifest).unwrap();
+        let (of, buckets) = (entry.promise_parameters(count as u64), entry.buckets(&manifest).unwrap());
         let index = Index::open(&path, &OpenOptions::default()).unwrap();
-        for (probes, succeeded) in &mut succeeded {
+        for (probes, succeeded, promised) in &mut succeeded {
+            let looked_at = f64::from(probes.saturating_sub(2)) * 12.0 * 28.0;
+            *promised += of.at(&buckets, 2.0, 1.0, looked_at).probability;
             let effort = Effort::SearchList(10);
             let options =
                 SearchOptions { k: 1, effort, probes: Some(*probes), threads: 1, ..SearchOptions::default() };
@@ -106,10 +116,8 @@ fn searches_succeed_at_least_as_often_as_promised_in_the_hardest_case() {
             *succeeded += u32::from(found.ids == [0]);
         }
     }
-    for (probes, succeeded) in succeeded {
-        let looked_at = f64::from(probes.saturating_sub(2_u32)) * 12.0 * 28.0;
-        let (measured, promised) =
-            (f64::from(succeeded) / seeds as f64, tables.promise(looked_at).probability);
+    for (probes, succeeded, promised) in succeeded {
+        let (measured, promised) = (f64::from(succeeded) / seeds as f64, promised / seeds as f64);
         println!("{probes} blocks of each table: {measured:.3} succeed, {promised:.3} is promised");
         assert!(measured >= promised, "{probes} blocks: {measured} of {promised}");
     }
@@ -117,7 +125,153 @@ fn searches_succeed_at_least_as_often_as_promised_in_the_hardest_case() {
 }
 
 #[test]
-fn tables_that_are_sorted_in_parts_equal_those_sorted_at_once() {
+fn a_probability_that_is_asked_for_is_kept_or_refused_with_what_it_would_take() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut random = StdRng::seed_from_u64(51);
+    let (count, asked) = (12_000, 200);
+    let points: Vec<Vec<f32>> =
+        (0..count).map(|_| direction(&mut random).iter().map(|value| 10.0 * value).collect()).collect();
+    let queries = vectors((0..asked).map(|query| {
+        let step = direction(&mut random);
+        points[query].iter().zip(step).map(|(value, step)| value + 2.0 * step).collect()
+    }));
+    let data = vectors(points.into_iter());
+    let built = |name: &str, options: BuildOptions| {
+        let path = dir.path().join(name);
+        build(&data, &path, &options, &Silent).unwrap();
+        Index::open(&path, &OpenOptions::default()).unwrap()
+    };
+    let own = LshOptions { block_bytes: 128, ..LshOptions::default() };
+    let index = built("l2", quick_build(own));
+    let promised = |probability, within| SearchOptions {
+        k: 1,
+        effort: Effort::Probability { probability, within },
+        ..SearchOptions::default()
+    };
+    let search = |index: &Index, probability, within| {
+        index.search(&queries, &promised(probability, within), Control::default())
+    };
+    let found = search(&index, 0.5, 4.0).unwrap();
+    let near = found.distances.iter().filter(|distance| **distance <= 64.0).count();
+    assert!(near as f64 >= 0.5 * asked as f64, "{near}");
+    let note = &found.notes[0];
+    assert!(note.contains("within 4 times the nearest distance with probability 0.5, for queries"), "{note}");
+    // All that is looked at is compared: 28 entries of each block of 16 tables.
+    let probes = found.probes.unwrap();
+    assert!((3..8).contains(&probes) && found.search_list == probes * 16 * 28, "{probes}");
+    let less = search(&index, 0.4, 5.0).unwrap();
+    assert!(less.probes.unwrap() <= probes);
+
+    let refused = |found: Result<bathyal_index::SearchResult, IndexError>| match found {
+        Err(IndexError::Parameter(what)) => what,
+        other => panic!("not refused: {:?}", other.map(|found| found.notes)),
+    };
+    let told = refused(search(&index, 0.9, 4.0));
+    for part in ["probability 0.9 takes as many entries", " tables (--tables) it takes", "blocks of each"] {
+        assert!(told.contains(part), "{told}");
+    }
+    let told = refused(search(&index, 0.99, 1.1));
+    assert!(told.contains("no number of tables up to 4096 takes fewer"), "{told}");
+    let set = std::sync::Arc::new(bathyal_index::RowSet::from_ids(count as u32, 0..5000));
+    let told = refused(index.search_within(&queries, &promised(0.5, 4.0), &set, Control::default()));
+    assert!(told.contains("no probability is promised within a set of rows"), "{told}");
+    let told = refused(search(&built("ip", options_of(Metric::InnerProduct, own)), 0.5, 4.0));
+    assert!(told.contains("no probability is promised under ip"), "{told}");
+    let told = refused(search(&built("cluster", BuildOptions::default()), 0.5, 4.0));
+    assert!(told.contains("knows no probability"), "{told}");
+
+    // A deleted vector may take the place of one that counts in every table.
+    index.delete(&(6000..6100).collect::<Vec<u32>>()).unwrap();
+    assert!(search(&index, 0.5, 4.0).unwrap().probes.unwrap() > probes);
+}
+
+/// Vectors, some of which are copies of one vector, and some of which are so near another that all their keys
+/// and codes are equal.
+fn with_twins(random: &mut StdRng) -> VectorFile {
+    let mut rows: Vec<Vec<f32>> = (0..1500).map(|_| direction(random)).collect();
+    rows.extend((0..200).map(|_| rows[7].clone()).collect::<Vec<_>>());
+    let near = rows[8].clone();
+    rows.extend((0..300).map(|_| {
+        let step = direction(random);
+        near.iter().zip(step).map(|(value, step)| value + 3e-5 * step).collect::<Vec<_>>()
+    }));
+    vectors(rows.into_iter())
+}
+
+/// The codes of a vector may be nearer to others than to itself, so they do not choose in this case.
+#[test]
+fn a_vector_that_is_identical_is_always_returned() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = with_twins(&mut StdRng::seed_from_u64(41));
+    let kinds = ["axes", "pq", "pq4", "rabitq1", "rabitq4"].map(|kind| kind.parse::<CodeKind>().unwrap());
+    for (metric, hashes) in [(Metric::L2, 16), (Metric::L2, 32), (Metric::Cosine, 12)] {
+        for kind in kinds {
+            let path = dir.path().join(format!("{} {hashes} {kind}", metric.name()));
+            let own = LshOptions {
+                tables: 2,
+                hashes,
+                block_bytes: 128,
+                code_kind: Some(kind),
+                ..LshOptions::default()
+            };
+            build(&data, &path, &options_of(metric, own), &Silent).unwrap();
+            let index = Index::open(&path, &OpenOptions::default()).unwrap();
+            for k in [1, 5] {
+                let effort = Effort::SearchList(k as u32);
+                let options = SearchOptions { k, effort, probes: Some(1), ..SearchOptions::default() };
+                let found = index.search(&data, &options, Control::default()).unwrap();
+                for (query, distances) in found.distances.chunks(k).enumerate() {
+                    let told = format!("{metric:?} {hashes} {kind} {query}: {distances:?}");
+                    // 32-bit floats do not tell cosines nearer to 1 apart.
+                    assert!(distances[0] <= if metric == Metric::Cosine { 1e-6 } else { 0.0 }, "{told}");
+                    assert!(
+                        metric == Metric::Cosine
+                            || data.row(found.ids[query * k] as usize) == data.row(query)
+                    );
+                    let copies = (1500..1700).contains(&query) || query == 7;
+                    assert!(!copies || distances[k - 1] <= 1e-6, "{told}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn codes_choose_nothing_if_as_many_vectors_are_compared_as_are_looked_at() {
+    let dir = tempfile::tempdir().unwrap();
+    let [data, queries] = clusters(&mut StdRng::seed_from_u64(42), 4000, 100);
+    let ids = |kind: &str, list: u32| {
+        let path = dir.path().join(format!("{kind} {list}"));
+        let own = LshOptions {
+            tables: 3,
+            block_bytes: 128,
+            code_kind: Some(kind.parse().unwrap()),
+            ..LshOptions::default()
+        };
+        build(&data, &path, &quick_build(own), &Silent).unwrap();
+        let index = Index::open(&path, &OpenOptions::default()).unwrap();
+        let effort = Effort::SearchList(list);
+        let options = SearchOptions { effort, probes: Some(2), ..SearchOptions::default() };
+        index.search(&queries, &options, Control::default()).unwrap().ids
+    };
+    // Two blocks of 28 entries of each of three tables.
+    assert_eq!(ids("rabitq1", 2 * 3 * 28), ids("pq", 2 * 3 * 28));
+    assert_ne!(ids("rabitq1", 10), ids("pq", 10));
+}
+
+/// Values outside of all cells are in the outermost ones there, so its promise covers fewer queries.
+#[test]
+fn an_index_of_an_earlier_version_has_a_promise_of_its_own() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/indexes");
+    let report = inspect(&folder.join("version_2_later/lsh"), &Silent).unwrap();
+    let entry = LshEntry::read(&report.manifest).unwrap();
+    assert!(!entry.circle && entry.buckets(&report.manifest).unwrap().reach().is_finite());
+    let told = format!("{report:?}");
+    assert!(told.contains("from the mean of the data") && told.contains("promises_reach"), "{told}");
+}
+
+#[test]
+fn tables_that_are_sorted_in_parts_are_the_same() {
     let dir = tempfile::tempdir().unwrap();
     let mut random = StdRng::seed_from_u64(5);
     // The entries of all tables take more memory than any other stage.
@@ -145,7 +299,9 @@ fn tables_that_are_sorted_in_parts_equal_those_sorted_at_once() {
     let report = inspect(&whole, &Silent).unwrap();
     let text = format!("{report:?}");
     assert!(
-        text.contains("promised for") && text.contains("queries whose nearest vector is at most"),
+        text.contains(
+            "a vector within four times the nearest distance (Euclidean) is looked at with probability 0.1 with"
+        ),
         "{text}"
     );
     let manifest = report.manifest;

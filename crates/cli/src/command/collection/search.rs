@@ -54,7 +54,8 @@ pub(super) fn run(arguments: &CollectionSearchArguments, console: &Console) -> R
         return Err(Failure::usage(format!("{}: {reason}", output.display())));
     }
     let CollectionSearchArguments { recall, search_list, .. } = *arguments;
-    let effort = NamedEfforts { recall, search_list, ratio: None }.effort().map_err(Failure::refused)?;
+    let effort =
+        NamedEfforts { recall, search_list, ..NamedEfforts::default() }.effort().map_err(Failure::refused)?;
     let collection = to_read(&arguments.collection, &arguments.open, console)?;
     let schema = collection.schema();
     let queries = queries(arguments, &schema, console)?;

@@ -1,11 +1,11 @@
 //! Builds an LSH index: writes the vectors in the order of the data, their tables, and their codes.
 
 use super::calibrate;
-use super::inspect::StatedPromises;
 use super::open::load_lsh;
 use super::options::LshOptions;
 use super::section::{FENCES_NAME, HASHES_NAME, LshEntry, NAME, STRIPED, TABLES_NAME};
 use super::sizes::{self, layout_of, stages};
+use super::stated::StatedPromises;
 use super::tables::{ENTRY_BYTES, PART_SLACK, Points, TableFiles, TableWriter};
 use crate::build::journal::{self, holds, require};
 use crate::build::options::{BuildOptions, BuildReport, Builder, Details, FamilyOptions, Job};
@@ -41,7 +41,7 @@ const LEAST_ENTRIES: u64 = 1 << 16;
 /// Bytes of entries that are sorted at once without a memory budget, unless a single table has more.
 const USUAL_ENTRY_BYTES: u64 = 1 << 30;
 /// Version of the files that the stages write. Increase it when their contents change.
-const STEPS_VERSION: u32 = 1;
+const STEPS_VERSION: u32 = 2;
 
 /// The inputs that all stages of a build share.
 pub(super) type Work<'a> = partition::Work<'a, GroupLayout, LshOptions>;
@@ -206,18 +206,18 @@ fn details(manifest: &Manifest) -> Result<Details, IndexError> {
     let section = LshEntry::read(manifest).map_err(IndexError::Internal)?;
     let codes = &section.codes;
     let layout = section.table_layout(manifest).map_err(IndexError::Internal)?;
-    let stated = StatedPromises::new(&section, &layout, manifest.vectors);
-    let promise = format!("promised: {}, for {}", stated.sentence(), stated.limit(&manifest.metric));
-    Ok([
-        ("promises", stated.numbers()),
-        ("remarks", vec![promise].into()),
+    let buckets = section.buckets(manifest).map_err(IndexError::Internal)?;
+    let stated = StatedPromises::new(&section, &layout, manifest.vectors, &buckets);
+    let promised = |sentence: String| format!("promised: {sentence}");
+    let mut details: Details = stated.facts().into_iter().map(|fact| (fact.name, fact.value)).collect();
+    details.extend([
+        ("remarks", stated.sentences(&manifest.metric).map(promised).to_vec().into()),
         ("tables", section.tables.into()),
         ("hashes", section.hashes.into()),
         ("code_kind", codes.kind.clone().into()),
         ("code_bytes", codes.code_bytes.into()),
-    ]
-    .into_iter()
-    .collect())
+    ]);
+    Ok(details)
 }
 
 /// Announces the stages to the progress receiver, with their expected seconds on a reference machine.
@@ -297,6 +297,7 @@ fn write(
         hashes: own.hashes,
         block_bytes: own.block_bytes,
         cell: functions.cell(),
+        circle: true,
         longest: intake.longest,
         codes,
         calibration: Calibration::default(),

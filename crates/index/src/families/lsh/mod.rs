@@ -2,7 +2,8 @@
 //!
 //! Near vectors are likely to share a bucket in at least one of many hash tables. A query reads its bucket of
 //! each table and compares the vectors that it finds there. The probability of success follows from the
-//! numbers of tables and of hashes alone; it does not depend on the data.
+//! numbers of tables and of hashes, and from the distance of the nearest vector: there is a finest and a
+//! widest bucket. It does not depend on anything else about the data.
 //!
 //! One set of tables serves all radii: its entries are sorted by keys whose first bits are the buckets of
 //! large radii ([`bathyal_kernels::lsh`]). A query reads a run of blocks around its own key from each table,
@@ -13,19 +14,23 @@ mod build;
 mod calibrate;
 mod cost;
 mod inspect;
+#[cfg(test)]
+mod kept;
 mod multi_probe;
 mod open;
 mod options;
 mod promise;
+mod promised;
 mod runs;
 mod search;
 mod section;
 mod sizes;
+mod stated;
 mod tables;
 mod verify;
 
 pub use options::LshOptions;
-pub use promise::{Promise, Tables};
+pub use promise::{Promise, Promises, Radii, Tables};
 pub use section::LshEntry;
 
 use crate::family::{Capability, Family};

@@ -1,6 +1,7 @@
 //! Opens an LSH index: the hash functions, the first keys of blocks and the codes stay in memory.
 
 use super::options::LshOptions;
+use super::promised::LastPromises;
 use super::runs::Fences;
 use super::search::{self, Lsh, RUN_BYTES};
 use super::section::LshEntry;
@@ -25,7 +26,7 @@ use crate::format::tables::TableLayout;
 use crate::query::codes::query_bytes;
 use crate::query::set::VectorSet;
 use crate::query::{CODES_A_VECTOR, Effort, FRAMES, SearchParams};
-use bathyal_kernels::lsh::CompoundHashes;
+use bathyal_kernels::lsh::{Buckets, CompoundHashes};
 use bathyal_store::{Generation, Object};
 use bathyal_vectors::progress::Progress;
 use std::sync::Arc;
@@ -42,6 +43,7 @@ pub(super) struct StoredLsh {
     entry: LshEntry,
     pages: GroupLayout,
     tables: TableLayout,
+    buckets: Buckets,
     vectors: u64,
     dim: usize,
 }
@@ -50,7 +52,8 @@ impl StoredLsh {
     pub(super) fn read(manifest: &Manifest) -> Result<StoredLsh, String> {
         let entry = LshEntry::read(manifest)?;
         let (pages, tables) = (entry.vectors_layout(manifest)?, entry.table_layout(manifest)?);
-        Ok(StoredLsh { entry, pages, tables, vectors: manifest.vectors, dim: manifest.dim as usize })
+        let buckets = entry.buckets(manifest)?;
+        Ok(StoredLsh { entry, pages, tables, buckets, vectors: manifest.vectors, dim: manifest.dim as usize })
     }
 }
 
@@ -60,7 +63,7 @@ impl Stored for StoredLsh {
     }
 
     fn knobs(&self) -> &'static [Knob] {
-        &[Knob::SearchList, Knob::Probes, Knob::MultiProbe, Knob::Ratio]
+        &[Knob::SearchList, Knob::Probes, Knob::MultiProbe, Knob::Ratio, Knob::Probability]
     }
 
     fn buffers(&self) -> Buffers {
@@ -141,7 +144,7 @@ impl Stored for StoredLsh {
         manifest: &Manifest,
         _progress: &dyn Progress,
     ) -> Result<Description, IndexError> {
-        Ok(inspect::describe(manifest, &self.entry, &self.pages, &self.tables))
+        Ok(inspect::describe(manifest, &self.entry, (&self.pages, &self.tables), &self.buckets))
     }
 }
 
@@ -188,6 +191,7 @@ pub(super) fn load_lsh(
     let (count, hashes) = (entry.tables as usize, entry.hashes as usize);
     let functions = CompoundHashes::from_bytes(&bytes, entry.point_dim(manifest), count, hashes)
         .map_err(|reason| IndexError::damaged(path(&entry.functions), "the hashes", reason))?;
+    let functions = if entry.circle { functions } else { functions.clamped() };
     let bytes = load(directory, manifest, &entry.fences)?;
     let fences =
         Fences::from_bytes(&bytes, &tables).map_err(|unread| unread.at(path(&entry.fences), "the fences"))?;
@@ -203,7 +207,9 @@ pub(super) fn load_lsh(
         fences,
         codec: load_codec(directory, manifest, &entry.codes)?,
         codes: load(directory, manifest, &entry.codes.file)?,
+        buckets: entry.buckets(manifest).map_err(wrong)?,
         entry,
+        promises: LastPromises::default(),
     })
 }
 

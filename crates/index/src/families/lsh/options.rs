@@ -17,7 +17,7 @@ pub const DEFAULT_HASHES: u32 = 16;
 /// Bytes of a block: the least that a disk moves (section 5.1).
 pub const DEFAULT_BLOCK_BYTES: u32 = 512;
 /// Most tables: reading more of them takes longer than a scan of all vectors.
-const MOST_TABLES: u32 = 4096;
+pub(super) const MOST_TABLES: u32 = 4096;
 
 /// Options of the build of an LSH index.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]

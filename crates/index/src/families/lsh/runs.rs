@@ -79,15 +79,51 @@ impl Fences {
         scratch: &mut RunScratch,
         runs: &mut Vec<Run>,
     ) {
+        self.begin(keys, runs);
+        self.grow(keys, wanted, scratch, runs);
+    }
+
+    /// Finds runs as [`Fences::runs`] does, around the keys of one point in all tables. At least one run
+    /// contains all entries that have the point's own key, even if the runs become longer than wanted: a
+    /// vector that is identical to the point is one of these.
+    pub(super) fn own_runs(
+        &self,
+        keys: &[TableKey],
+        wanted: usize,
+        scratch: &mut RunScratch,
+        runs: &mut Vec<Run>,
+    ) {
+        self.begin(keys, runs);
+        // In nearly all cases one of the runs does already: only if a block begins with the key may the block
+        // before it contain the key.
+        let begins = |key: &TableKey, run: &Run| self.of_table(key)[run.first as usize] == key.key;
+        if keys.iter().zip(runs.iter()).all(|(key, run)| begins(key, run)) {
+            let first = |key: &TableKey| first_of(self.of_table(key), key.key);
+            let least = keys.iter().zip(runs.iter_mut()).min_by_key(|(key, run)| run.first - first(key));
+            if let Some((key, run)) = least {
+                run.count += run.first - first(key);
+                run.first = first(key);
+            }
+        }
+        self.grow(keys, wanted, scratch, runs);
+    }
+
+    /// Begins a run of one block for each key. Blocks of all runs count from the first of their table.
+    fn begin(&self, keys: &[TableKey], runs: &mut Vec<Run>) {
+        runs.clear();
+        runs.extend(keys.iter().map(|key| Run { first: home(self.of_table(key), key.key), count: 1 }));
+    }
+
+    /// Extends runs to `wanted` blocks together.
+    fn grow(&self, keys: &[TableKey], wanted: usize, scratch: &mut RunScratch, runs: &mut [Run]) {
         let extensions = &mut scratch.extensions;
         extensions.clear();
-        runs.clear();
         for (at, key) in keys.iter().enumerate() {
-            runs.push(Run { first: home(self.of_table(key), key.key), count: 1 });
             self.offer(extensions, (at, key), runs[at], false);
             self.offer(extensions, (at, key), runs[at], true);
         }
-        let mut left = wanted.saturating_sub(runs.len());
+        let begun: usize = runs.iter().map(|run| run.count as usize).sum();
+        let mut left = wanted.saturating_sub(begun);
         while left > 0 {
             let Some(Extension { order: std::cmp::Reverse((at, after)), .. }) = extensions.pop() else {
                 break;
@@ -172,6 +208,11 @@ fn home(fences: &[u128], key: u128) -> u32 {
     fences.partition_point(|fence| *fence <= key).saturating_sub(1) as u32
 }
 
+/// Returns the first block that may contain `key`.
+fn first_of(fences: &[u128], key: u128) -> u32 {
+    fences.partition_point(|fence| *fence < key).saturating_sub(1) as u32
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -200,6 +241,22 @@ mod tests {
         assert_eq!(runs(3), [(2, 1), (6, 2)]);
         assert_eq!(runs(5), [(0, 3), (6, 2)]);
         assert_eq!(runs(99), [(0, 5), (5, 5)], "all blocks of both tables");
+    }
+
+    #[test]
+    fn all_entries_with_the_own_key_are_in_one_run() {
+        let fences = fences(&[vec![1, 5, 5, 5, 5, 9], vec![0, 5, 5, 6, 7, 8], vec![5, 5, 5, 5, 5, 5]]);
+        let runs = |keys: &[u32], wanted| {
+            let keys: Vec<TableKey> = keys.iter().map(|table| TableKey { table: *table, key: 5 }).collect();
+            let (mut scratch, mut runs) = (RunScratch::default(), Vec::new());
+            fences.own_runs(&keys, wanted, &mut scratch, &mut runs);
+            runs.iter().map(|run| (run.first, run.count)).collect::<Vec<_>>()
+        };
+        // The second table has the fewest blocks with the key: 0 to 2 of its own.
+        assert_eq!(runs(&[0, 1, 2], 3), [(4, 1), (6, 3), (17, 1)]);
+        assert_eq!(runs(&[0, 2], 0), [(0, 5), (17, 1)]);
+        assert_eq!(runs(&[2], 1), [(12, 6)]);
+        assert_eq!(runs(&[0, 1, 2], 99), [(0, 6), (6, 6), (12, 6)]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use super::cost::LshShape;
 use super::multi_probe::{MultiProbe, OwnKeys};
+use super::promised::LastPromises;
 use super::runs::{Fences, Run, RunScratch, TableKey};
 use super::section::LshEntry;
 use super::tables::HASH_ROWS;
@@ -24,8 +25,8 @@ use crate::query::visited::VisitedSet;
 use crate::query::within::{RowFilter, Scoring};
 use crate::query::{Phase, SearchParams, spread};
 use bathyal_kernels::Neighbor;
-use bathyal_kernels::lsh::{CompoundHashes, HashScratch};
-use bathyal_kernels::quantize::{CodeQuery, Codec};
+use bathyal_kernels::lsh::{Buckets, CompoundHashes, HashScratch};
+use bathyal_kernels::quantize::{CodeQuery, Codec, EncodeScratch};
 use bathyal_store::Object;
 use bathyal_tier::{Cx, Span};
 use std::sync::Arc;
@@ -49,6 +50,8 @@ pub(crate) struct Lsh {
     pub(super) codec: Codec,
     pub(super) codes: Vec<u8>,
     pub(super) entry: LshEntry,
+    pub(super) buckets: Buckets,
+    pub(super) promises: LastPromises,
 }
 
 /// Memory of one running query, reused from query to query.
@@ -79,10 +82,16 @@ pub(crate) struct Scratch {
 /// The candidates among the entries that a query has read so far.
 pub(super) struct Candidates {
     code_query: CodeQuery,
+    /// The code that a vector which is identical to the query has.
+    own_code: Vec<u8>,
+    encoding: EncodeScratch,
     ids: Vec<u32>,
     scores: Vec<f32>,
     /// The vectors with the best estimates, each once.
     pub(super) hits: Vec<Neighbor>,
+    /// The vectors that have the query's code, each once. They are compared in addition to the hits, since
+    /// one of them may be identical to the query, and another estimate may still be better.
+    twins: Vec<Neighbor>,
     seen: VisitedSet,
     /// Estimates at or above the threshold are dropped.
     threshold: f32,
@@ -105,9 +114,12 @@ impl Default for Scratch {
             parts: Vec::new(),
             candidates: Candidates {
                 code_query: CodeQuery::new(),
+                own_code: Vec::new(),
+                encoding: EncodeScratch::default(),
                 ids: Vec::new(),
                 scores: Vec::new(),
                 hits: Vec::new(),
+                twins: Vec::new(),
                 seen: VisitedSet::new(256),
                 threshold: f32::INFINITY,
                 wanted: 1,
@@ -126,9 +138,17 @@ pub(super) fn planned_bytes(query: u64, tables: u32, search_list: usize) -> u64 
 }
 
 impl Candidates {
+    /// Prepares scores for a query.
+    fn prepare(&mut self, codec: &Codec, query: &[f32]) {
+        codec.prepare(query, &mut self.code_query);
+        self.own_code.resize(codec.code_bytes(), 0);
+        codec.encode(query, &mut self.own_code, &mut self.encoding);
+    }
+
     /// Drops the candidates of the previous query; `wanted` candidates are to be compared.
     fn begin(&mut self, wanted: usize) {
         self.hits.clear();
+        self.twins.clear();
         self.seen.clear();
         self.threshold = f32::INFINITY;
         self.wanted = wanted.max(1);
@@ -149,18 +169,20 @@ impl Candidates {
 
     /// Scores the listed ids and keeps the best. Returns the number of listed ids.
     fn score(&mut self, codec: &Codec, codes: &[u8], changes: Option<&Changes>) -> u32 {
-        let Candidates { code_query, ids, scores, hits, seen, threshold, wanted } = self;
+        let Candidates { code_query, own_code, ids, scores, hits, twins, seen, threshold, wanted, .. } = self;
         scores.resize(ids.len(), 0.0);
         code_query.score(codec, codes, ids, scores);
         for (id, score) in ids.iter().zip(scores.iter()) {
             // An estimate that is not a number counts as farther than all others.
             let distance = if score.is_nan() { f32::INFINITY } else { *score };
+            let twin = codes[*id as usize * own_code.len()..][..own_code.len()] == own_code[..];
             // All entries of a vector share its one code: one that was too far stays too far.
-            if (distance < *threshold || *threshold == f32::INFINITY)
+            if (distance < *threshold || *threshold == f32::INFINITY || twin)
                 && seen.insert(*id)
                 && !changes.is_some_and(|changes| changes.is_place_deleted(*id))
             {
-                hits.push(Neighbor { distance, id: *id });
+                let list = if twin { &mut *twins } else { &mut *hits };
+                list.push(Neighbor { distance, id: *id });
             }
         }
         if hits.len() >= SLACK * *wanted {
@@ -177,6 +199,16 @@ impl Candidates {
             keep_best(&mut self.hits, self.wanted);
         }
         self.hits.sort_unstable();
+    }
+
+    /// Moves the twins to the front of the hits.
+    fn add_twins(&mut self) {
+        self.hits.splice(0..0, self.twins.drain(..));
+    }
+
+    /// Returns the number of vectors that may be compared.
+    fn count(&self) -> usize {
+        self.hits.len() + self.twins.len()
     }
 }
 
@@ -205,13 +237,13 @@ impl Scratch {
         lsh.functions.keys_of(&self.point, &mut self.hash, &mut self.keys);
         self.own_keys.clear();
         self.own_keys.extend((0..).zip(&self.keys).map(|(table, key)| TableKey { table, key: *key }));
-        lsh.codec.prepare(&self.query.floats, &mut self.candidates.code_query);
+        self.candidates.prepare(&lsh.codec, &self.query.floats);
     }
 
     /// Finds the runs around the query's own keys, which have `blocks` blocks together, and those around
     /// additional keys. Drops the candidates of earlier runs.
     pub(super) fn find_runs(&mut self, lsh: &Lsh, blocks: usize, wanted: usize) {
-        lsh.fences.runs(&self.own_keys, blocks, &mut self.run, &mut self.runs);
+        lsh.fences.own_runs(&self.own_keys, blocks, &mut self.run, &mut self.runs);
         if self.multi_probe > 0 {
             let blocks = blocks / self.own_keys.len().max(1);
             let own = OwnKeys { keys: &self.own_keys, values: self.hash.values(), blocks };
@@ -281,6 +313,7 @@ impl Scratch {
         }
         self.parts = parts;
         self.candidates.keep_wanted();
+        self.candidates.add_twins();
         Ok(&self.candidates.hits)
     }
 
@@ -377,7 +410,7 @@ impl Searcher for Lsh {
             scratch.find_runs(self, blocks, params.wanted());
             scratch.take_inserted(self);
             scratch.read_parts(&cx, self).await?;
-            if scratch.candidates.hits.len() + scratch.compared >= enough || blocks == all {
+            if scratch.candidates.count() + scratch.compared >= enough || blocks == all {
                 break;
             }
             // Widen the scan until there are k results: each table contains every vector.
@@ -386,7 +419,18 @@ impl Searcher for Lsh {
         scratch.candidates.keep_wanted();
         scratch.query.clock.spent(Phase::Scan);
         let Scratch { query, candidates, reads, .. } = scratch;
-        self.pages.compare(&cx, &self.set, &candidates.hits, query, reads).await
+        if candidates.twins.len() <= candidates.wanted {
+            candidates.add_twins();
+        }
+        self.pages.compare(&cx, &self.set, &candidates.hits, query, reads).await?;
+        // Nearly all of so many twins are copies of one vector.
+        for some in candidates.twins.chunks(candidates.wanted) {
+            if query.found.len() >= params.k && query.found.threshold() <= 0.0 {
+                break;
+            }
+            self.pages.compare(&cx, &self.set, some, query, reads).await?;
+        }
+        Ok(())
     }
 
     fn scanned(&self, _: &Scratch) -> Option<Scanned> {
@@ -425,6 +469,7 @@ impl Opened for Lsh {
         OpenCapabilities {
             reads_candidates_alone: self.pages.lone(),
             ratio: Some(self),
+            promised: Some(self),
             filter: Some(self),
             inserts: Some(self),
             ..OpenCapabilities::default()

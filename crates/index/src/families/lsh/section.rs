@@ -8,7 +8,7 @@ use crate::format::ids::IDS_NAME;
 use crate::format::manifest::{CodesEntry, FileEntry, Manifest, require};
 use crate::format::tables::TableLayout;
 use bathyal_kernels::Metric;
-use bathyal_kernels::lsh::{CompoundHashes, MOST_HASHES};
+use bathyal_kernels::lsh::{Buckets, CompoundHashes, Ends, MOST_HASHES};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use crate::format::manifest::{CODEC_NAME, CODES_NAME};
@@ -49,6 +49,10 @@ pub struct LshEntry {
     pub block_bytes: u32,
     /// The finest width of a hash, in the units of the vectors.
     pub cell: f32,
+    /// True if behind the last cell of a value comes the first; false in indexes of earlier versions, whose
+    /// outermost cells contain all values beyond them.
+    #[serde(default)]
+    pub circle: bool,
     /// Inner product only: the largest squared length of a vector. The extra value of each hashed point makes
     /// up the difference to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -104,6 +108,18 @@ impl LshEntry {
         let begin = pages.file_bytes(self.pages(&pages, manifest.vectors));
         let layout = TableLayout::new(begin, self.block_bytes, self.tables, manifest.vectors)?;
         Ok(layout.identified(manifest.identity()?))
+    }
+
+    /// Returns the buckets of the keys, in the units of the data.
+    ///
+    /// # Errors
+    /// A sentence that states what is wrong.
+    pub fn buckets(&self, manifest: &Manifest) -> Result<Buckets, String> {
+        let ends = if self.circle { Ends::Circle } else { Ends::Clamped };
+        let unit_vectors =
+            manifest.metric()? == Metric::Cosine && !manifest.stored_element()?.has_unit_vectors();
+        let scale = if unit_vectors { 1.0 } else { manifest.stored_scale() };
+        Ok(Buckets::new(f64::from(self.cell) * f64::from(scale), self.hashes as usize, ends))
     }
 
     /// Returns the number of values of a hashed point: under the inner product, one more than a vector has.

@@ -35,6 +35,7 @@ pub fn manifests() -> Vec<Vec<u8>> {
         hashes: 8,
         block_bytes: 512,
         cell: 1.5,
+        circle: true,
         longest: None,
         codes: CodesEntry {
             file: file("codes.bin", 800),
