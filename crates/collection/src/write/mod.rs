@@ -1,13 +1,15 @@
 //! Writing. One thread appends the changes of all waiting writes to the log and applies them to the memtable.
 //! Memtables are later written as segments, and segments are merged when there are many.
 
-mod clean;
+mod background;
 mod commit;
 mod compact;
+mod content;
 mod copy;
 mod flush;
 mod large;
 mod merge;
+mod new_segment;
 mod operation;
 mod rank;
 mod segments;
@@ -16,6 +18,7 @@ mod stopped;
 #[cfg(test)]
 mod tests;
 mod traffic;
+mod writer;
 mod writers;
 
 pub use compact::{CompactOptions, CompactionReport};
