@@ -79,13 +79,12 @@ impl<'a> MergingGuard<'a> {
         let shared = self.0;
         let work = shared.writer().begin_merge(names, options.clone())?;
         let segment = work.run(priority, progress)?;
-        let merged = segment.rows();
-        shared.writer().finish_merge(&work, segment)?;
+        shared.writer().finish_merge(&work, &segment)?;
         // Other stopped merges may have become useless.
         shared.content.segments_of_stopped_merge();
         // The caller should not have to wait for the removal.
         shared.clean();
-        Ok(merged)
+        Ok(segment.outcome())
     }
 }
 

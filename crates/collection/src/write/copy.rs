@@ -2,7 +2,7 @@
 //! one more segment.
 
 use super::content::Content;
-use super::new_segment::{NewSegment, Origin, ROWS_AT_ONCE};
+use super::target_segment::{Origin, ROWS_AT_ONCE, TargetSegment};
 use crate::error::CollectionError;
 use crate::location::{CollectionLocation, Part};
 use crate::schema::Schema;
@@ -89,7 +89,7 @@ impl Content {
         let next = || Ok(sorted.next().unwrap_or_default().iter().map(|at| rows[*at as usize]).collect());
         let (name, options) = (self.segment_name(), self.options.for_writing());
         let origin = Origin::Rows(self.largest_segment_scales(state));
-        let segment = NewSegment { place: to, name, options: &options, origin };
+        let segment = TargetSegment { place: to, name, options: &options, origin };
         segment.write(&memtable_state, next, progress).map(Some)
     }
 }

@@ -3,9 +3,9 @@
 
 use super::background::Background;
 use super::content::Content;
-use super::new_segment::{NewSegment, Origin, ROWS_AT_ONCE};
 use super::rank::{Priority, run_yielding};
 use super::segments::SegmentWriteGuard;
+use super::target_segment::{Origin, ROWS_AT_ONCE, TargetSegment};
 use crate::error::CollectionError;
 use crate::memtable::MemTable;
 use crate::segment::WriteOptions;
@@ -129,7 +129,7 @@ impl FlushWork {
             Ok(some.iter().map(|row| Located { part: 0, row: *row }).collect())
         };
         let origin = Origin::Rows(self.content.largest_segment_scales(&self.state));
-        let segment = NewSegment { place: &self.content.place, name, options, origin };
+        let segment = TargetSegment { place: &self.content.place, name, options, origin };
         segment.write(&memtable_state, next, progress)
     }
 }

@@ -9,10 +9,10 @@
 //! The log is rotated: the first record after the batch is in a new log. Therefore a reader that moves to
 //! another log checks that its version is still the latest (`log/reader.rs`).
 
-use super::new_segment::ROWS_AT_ONCE;
 use super::operation::{Operation, Written, check_rows, refuse_duplicates, refuse_existing, update};
 use super::segments::SegmentWriteGuard;
 use super::shared::Shared;
+use super::target_segment::ROWS_AT_ONCE;
 use super::traffic::Traffic;
 use super::writer::Writer;
 use crate::error::CollectionError;

@@ -1,9 +1,9 @@
 //! Merge: the work of writing several segments as one, without their deleted rows.
 
 use super::content::Content;
-use super::new_segment::{NewSegment, Origin, ROWS_AT_ONCE};
 use super::rank::{Priority, run_yielding};
 use super::segments::SegmentWriteGuard;
+use super::target_segment::{Origin, ROWS_AT_ONCE, TargetSegment};
 use super::traffic::RateLimiter;
 use crate::bits::RowBits;
 use crate::error::CollectionError;
@@ -130,7 +130,7 @@ impl MergeWork {
             Ok(rows)
         };
         let (place, options, origin) = (&content.place, &self.options, Origin::Merge(sources));
-        NewSegment { place, name, options, origin }.write(state, next, progress).map(Some)
+        TargetSegment { place, name, options, origin }.write(state, next, progress).map(Some)
     }
 
     /// Returns the number of rows to read at once. `row_bytes` is the size of a row on disk.
@@ -172,8 +172,8 @@ impl MergeWork {
 }
 
 impl MergedSegment<'_> {
-    /// Describes the merge.
-    pub(super) fn rows(&self) -> MergedRows {
+    /// Returns the outcome of the merge.
+    pub(super) fn outcome(&self) -> MergedRows {
         let rows = self.entry.as_ref().map_or(0, |entry| u64::from(entry.rows));
         MergedRows { rows, resumed: self.resumed }
     }

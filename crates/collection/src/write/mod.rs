@@ -1,5 +1,6 @@
-//! Writing. One thread appends the changes of all waiting writes to the log and applies them to the memtable.
-//! Memtables are later written as segments, and segments are merged when there are many.
+//! Writing. All changes are transitions of one writer (`writer`). One thread appends the changes of all
+//! waiting writes to the log and applies them to the memtable (`commit`). Memtables are later written as
+//! segments (`flush`), and segments are merged when there are many (`merge`), both without the writer's lock.
 
 mod background;
 mod commit;
@@ -9,12 +10,12 @@ mod copy;
 mod flush;
 mod large;
 mod merge;
-mod new_segment;
 mod operation;
 mod rank;
 mod segments;
 mod shared;
 mod stopped;
+mod target_segment;
 #[cfg(test)]
 mod tests;
 mod traffic;

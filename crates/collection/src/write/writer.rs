@@ -437,7 +437,7 @@ impl Writer {
     pub(super) fn finish_merge(
         &mut self,
         work: &MergeWork,
-        segment: MergedSegment<'_>,
+        segment: &MergedSegment<'_>,
     ) -> Result<(), CollectionError> {
         let state = self.content.state();
         if self.epoch != work.epoch || self.log.is_none() || !work.has_sources_in(&state) {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub(super) const ROWS_AT_ONCE: usize = 4096;
 
 /// A segment to write.
-pub(super) struct NewSegment<'a> {
+pub(super) struct TargetSegment<'a> {
     pub(super) place: &'a CollectionLocation,
     pub(super) name: String,
     pub(super) options: &'a WriteOptions,
@@ -28,7 +28,7 @@ pub(super) enum Origin<'a> {
     Rows(Vec<Option<StoredBefore>>),
 }
 
-impl NewSegment<'_> {
+impl TargetSegment<'_> {
     /// Writes rows of `state`. `next` returns rows in the order of their ids, and none at the end.
     ///
     /// # Errors
