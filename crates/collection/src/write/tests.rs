@@ -181,6 +181,8 @@ fn disk() -> SimulatedDisk {
     writer.write(add(0..20)).unwrap();
     writer.flush_all(None).unwrap();
     writer.write(add(20..30)).unwrap();
+    // Threads of other tests may hold it a little longer, in the list of writers.
+    writer.close();
     disk
 }
 
@@ -372,6 +374,7 @@ fn segments() -> SimulatedDisk {
     writer.write(add(30..60)).unwrap();
     writer.write(Operation::Delete(Ids::Numbers((0..5).chain([25]).collect::<Vec<u64>>().into()))).unwrap();
     writer.flush_all(None).unwrap();
+    writer.close();
     disk
 }
 
