@@ -184,17 +184,17 @@ impl Collection {
 
     /// Returns the folder or the address.
     pub fn path(&self) -> &Path {
-        self.shared.place.path()
+        self.shared.content.place.path()
     }
 
     /// Returns true if every read of the store is a request over the network.
     pub(crate) fn is_remote(&self) -> bool {
-        self.shared.place.is_remote()
+        self.shared.content.place.is_remote()
     }
 
     /// Returns the schema.
     pub fn schema(&self) -> Schema {
-        self.shared.state().schema().clone()
+        self.shared.content.state().schema().clone()
     }
 
     /// Returns the numbers of the versions that are kept.
@@ -202,12 +202,12 @@ impl Collection {
     /// # Errors
     /// [`CollectionError::Store`].
     pub fn versions(&self) -> Result<Vec<u64>, CollectionError> {
-        numbers(&self.shared.place)
+        numbers(&self.shared.content.place)
     }
 
     /// Returns the current content of the collection. Later writes do not change the snapshot.
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot::new(self.shared.state())
+        Snapshot::new(self.shared.content.state())
     }
 
     /// Adds rows with new ids: all of them or none, however many there are.
@@ -254,7 +254,7 @@ impl Collection {
         if filter.is_empty() {
             return Err(CollectionError::Parameter(EMPTY_DELETION.to_string()));
         }
-        let filter = filter.bind(self.shared.state().schema())?;
+        let filter = filter.bind(self.shared.content.state().schema())?;
         self.shared.delete_matching(filter, &control)
     }
 
@@ -270,7 +270,7 @@ impl Collection {
         control: Control<'_>,
     ) -> Result<FoundRows, CollectionError> {
         let outcome = self.read_current(|now| now.search(queries, request, control));
-        self.shared.counters.count(queries.count(), &outcome);
+        self.shared.content.counters.count(queries.count(), &outcome);
         outcome
     }
 
@@ -287,12 +287,12 @@ impl Collection {
     /// Returns the size of the collection, and the counters of the searches of this handle, except those of
     /// snapshots.
     pub fn stats(&self) -> CollectionStats {
-        CollectionStats { description: self.describe(), searches: self.shared.counters.now() }
+        CollectionStats { description: self.describe(), searches: self.shared.content.counters.now() }
     }
 
     /// Returns the paths or addresses of the indexes of all segments.
     pub fn index_paths(&self) -> Vec<PathBuf> {
-        let (state, mut paths) = (self.shared.state(), Vec::new());
+        let (state, mut paths) = (self.shared.content.state(), Vec::new());
         for segment in &state.segments {
             let name = &segment.segment.entry().name;
             let fields = 0..state.schema().vectors.len();
@@ -363,13 +363,13 @@ impl Collection {
     /// Waits until background writes and merges of segments are done. A background failure is not returned
     /// here: later writes try again.
     pub fn settle(&self) {
-        self.shared.settle();
+        self.shared.background.settle();
     }
 
     /// Stops background work. Writes that wait for it return [`CollectionError::Cancelled`]. Acknowledged
     /// writes are kept. No segment is written any more until the collection is opened again.
     pub fn stop(&self) {
-        self.shared.stop();
+        self.shared.background.stop();
     }
 
     /// Loads the changes that other processes have written since the collection was opened or last refreshed.
@@ -384,7 +384,7 @@ impl Collection {
     /// Returns the size in bytes of the largest batch that goes through the log and memory. A larger batch is
     /// written as a segment at once.
     pub fn largest_batch_bytes(&self) -> u64 {
-        self.shared.largest_batch_bytes()
+        self.shared.content.options.largest_batch_bytes()
     }
 
     /// Reads the current content. If the writing process has removed files of it in the meantime, refreshes
@@ -393,7 +393,7 @@ impl Collection {
         &self,
         read: impl Fn(&Snapshot) -> Result<T, CollectionError>,
     ) -> Result<T, CollectionError> {
-        self.shared.note_reading();
+        self.shared.background.note_reading();
         match read(&self.snapshot()) {
             Err(error) if error.has_moved() && self.refresh()? => read(&self.snapshot()),
             outcome => outcome,
@@ -411,7 +411,7 @@ impl Collection {
         store: &StoreOptions,
         progress: &dyn Progress,
     ) -> Result<CopiedCollection, CollectionError> {
-        self.shared.copy(&CollectionLocation::at(path, store)?, progress)
+        self.shared.content.copy(&CollectionLocation::at(path, store)?, progress)
     }
 
     /// Copies all undamaged rows of the damaged collection at `path` to `to`, an empty folder or address.
@@ -450,7 +450,7 @@ impl Collection {
 
     /// Describes the collection and its segments.
     pub fn describe(&self) -> Description {
-        let state = self.shared.state();
+        let state = self.shared.content.state();
         let segments = state.segments.iter().map(|segment| SegmentDescription {
             name: segment.segment.entry().name.clone(),
             rows: segment.segment.rows(),
@@ -468,7 +468,7 @@ impl Collection {
             held_bytes: state.segments.iter().map(|segment| segment.segment.held_bytes()).sum(),
             bytes: state.segments.iter().map(|segment| segment.segment.entry().bytes).sum(),
             space_amplification: state.space_amplification(),
-            written: self.shared.written_bytes(),
+            written: self.shared.content.written_bytes(),
             segments: segments.collect(),
         }
     }
@@ -478,7 +478,7 @@ impl Collection {
     /// # Errors
     /// [`CollectionError::Cancelled`] by `progress`; [`CollectionError::Store`].
     pub fn verify(&self, progress: &dyn Progress) -> Result<Vec<String>, CollectionError> {
-        let state = self.shared.state();
+        let state = self.shared.content.state();
         let mut faults = Vec::new();
         for segment in &state.segments {
             faults.extend(segment.segment.verify(progress)?);

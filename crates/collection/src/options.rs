@@ -17,6 +17,9 @@ const MOST_VECTOR_BYTES: u64 = 64 << 20;
 /// Without a budget, the memory for vectors of flat segments is at most the memory for writes divided by
 /// this. Users set the memory for writes to say how much a collection may take at all.
 const VECTOR_SHARE: u64 = 2;
+/// A batch may take the memory for writes divided by this: it exists as the caller's data, as a record, and
+/// as rows. Larger batches are written as a segment at once.
+const BATCH_SHARE: u64 = 8;
 
 /// How to open a collection.
 #[derive(Clone)]
@@ -90,6 +93,12 @@ impl CollectionOptions {
         let unrestricted = memory_bytes.is_none() && *tier == TierChoice::File && card.is_none();
         unrestricted
             .then(|| VectorMemory::new((self.write_memory_bytes / VECTOR_SHARE).min(MOST_VECTOR_BYTES)))
+    }
+
+    /// Returns the size of the largest batch that goes through the log and memory.
+    pub(crate) fn largest_batch_bytes(&self) -> u64 {
+        let limit = self.write_memory_bytes / BATCH_SHARE;
+        self.direct_bytes.map_or(limit, |limit_bytes| limit_bytes.min(limit))
     }
 
     /// Returns how to open a segment of a collection; the segments share the memory for `vectors`.

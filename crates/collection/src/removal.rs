@@ -148,7 +148,7 @@ fn look_at(place: &CollectionLocation) -> Result<RemovedKind, CollectionError> {
     }
     let (rows, bytes) = match Shared::open(place.clone(), CollectionOptions::default(), None) {
         Ok(shared) => {
-            let state = shared.state();
+            let state = shared.content.state();
             let bytes = state.segments.iter().map(|segment| segment.segment.entry().bytes).sum();
             (Some(state.live()), Some(bytes))
         }

@@ -109,6 +109,13 @@ impl State {
         segments + self.memtables.iter().map(|memtable| u64::from(memtable.live())).sum::<u64>()
     }
 
+    /// Returns the rows of segments, deleted or not, divided by their live rows.
+    pub(crate) fn space_amplification(&self) -> f64 {
+        let rows: u64 = self.segments.iter().map(|segment| u64::from(segment.segment.rows())).sum();
+        let live: u64 = self.segments.iter().map(|segment| u64::from(segment.live())).sum();
+        rows as f64 / live.max(1) as f64
+    }
+
     /// Returns the bytes of the memtables.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.memtables.iter().map(MemTable::bytes).sum()

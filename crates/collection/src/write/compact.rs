@@ -1,13 +1,16 @@
 //! Decides which segments are merged, and when.
 
+use super::content::Content;
+use super::merge::MergedRows;
 use super::rank::Priority;
 use super::shared::Shared;
+use super::writer::Writer;
 use crate::error::CollectionError;
+use crate::segment::WriteOptions;
 use crate::state::{SegmentState, State};
 use bathyal_vectors::progress::Progress;
 use serde::Serialize;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Number of segments that are merged into one; each has at most this many times the rows of all smaller
@@ -47,6 +50,50 @@ pub struct CompactionReport {
     pub seconds: f64,
 }
 
+/// Keeps other threads from merging, and the log open, until it is dropped.
+pub(super) struct MergingGuard<'a>(&'a Shared);
+
+impl<'a> MergingGuard<'a> {
+    /// Begins merging. Returns `None` if another thread merges.
+    fn begin(shared: &'a Shared) -> Option<MergingGuard<'a>> {
+        shared.writer().begin_merging().then(|| MergingGuard(shared))
+    }
+
+    /// Waits until no other thread merges.
+    pub(super) fn wait_for(shared: &'a Shared) -> MergingGuard<'a> {
+        let mut writer = shared.writer();
+        while !writer.begin_merging() {
+            writer = Writer::wait(writer);
+        }
+        MergingGuard(shared)
+    }
+
+    /// Merges the segments with these names.
+    pub(super) fn merge(
+        &self,
+        names: &[String],
+        options: &WriteOptions,
+        priority: Priority<'_>,
+        progress: &dyn Progress,
+    ) -> Result<MergedRows, CollectionError> {
+        let shared = self.0;
+        let work = shared.writer().begin_merge(names, options.clone())?;
+        let segment = work.run(priority, progress)?;
+        shared.writer().finish_merge(&work, &segment)?;
+        // Other stopped merges may have become useless.
+        shared.content.segments_of_stopped_merge();
+        // The caller should not have to wait for the removal.
+        shared.clean();
+        Ok(segment.outcome())
+    }
+}
+
+impl Drop for MergingGuard<'_> {
+    fn drop(&mut self) {
+        self.0.writer().end_merging();
+    }
+}
+
 impl Shared {
     /// Flushes, then merges segments.
     pub(crate) fn compact(
@@ -55,33 +102,35 @@ impl Shared {
         progress: &dyn Progress,
     ) -> Result<CompactionReport, CollectionError> {
         let started = Instant::now();
-        let (segments_before, bytes_before) = sizes(&self.state());
+        let content = &*self.content;
+        let (segments_before, bytes_before) = sizes(&content.state());
         // No write waits for this flush.
-        self.flush_all(self.share())?;
-        let _merging = self.merging.lock().unwrap_or_else(PoisonError::into_inner);
+        self.flush_all(self.background.share())?;
+        let merging = MergingGuard::wait_for(self);
         // The log may have been released before; it is kept from here on.
-        self.acquire(&mut self.writing())?;
+        self.writer().acquire()?;
         let (mut rows_written, mut rows_resumed) = (0, 0);
         loop {
-            let state = self.state();
+            let state = content.state();
             let names = match options.full {
                 true => all_segments(&state),
-                false => self.worth_merging().or_else(|| hasty_segments(&state)),
+                false => content.worth_merging().or_else(|| hasty_segments(&state)),
             };
             let Some(names) = names else { break };
-            let writing = self.options.for_merging(!self.has_readers());
-            let merged = self
-                .run_low_priority(progress, |rank, progress| self.merge(&names, (&writing, rank), progress));
-            let merged = merged.map_err(|error| self.fenced_if_superseded(&mut self.writing(), error))?;
+            let writing = content.options.for_merging(!self.background.has_readers());
+            let merged = self.background.run_low_priority(progress, |priority, progress| {
+                merging.merge(&names, &writing, priority, progress)
+            });
+            let merged = merged.map_err(|error| self.writer().fenced_if_superseded(error))?;
             rows_written += merged.rows;
             rows_resumed += if merged.resumed { merged.rows } else { 0 };
             if options.full {
                 break;
             }
         }
-        // MergeSources segments are not in use any more, except by searches and snapshots.
+        // Merged segments are not in use any more, except by searches and snapshots.
         self.clean();
-        let (segments_after, bytes_after) = sizes(&self.state());
+        let (segments_after, bytes_after) = sizes(&content.state());
         Ok(CompactionReport {
             segments_before,
             segments_after,
@@ -96,51 +145,41 @@ impl Shared {
     /// Merges segments that are worth it, unless another thread is merging. A failed merge is tried again
     /// after the next segment.
     pub(super) fn compact_some(&self) {
-        let Ok(_merging) = self.merging.try_lock() else { return };
-        while let Some(names) = self.worth_merging() {
-            let options = self.options.for_merging(false);
-            let merge =
-                |rank: Priority<'_>, progress: &dyn Progress| self.merge(&names, (&options, rank), progress);
-            if self.run_low_priority(&UntilClosed(self), merge).is_err() {
+        let Some(merging) = MergingGuard::begin(self) else { return };
+        let until_closed = self.background.until_closed();
+        while let Some(names) = self.content.worth_merging() {
+            let options = self.content.options.for_merging(false);
+            let merged = self.background.run_low_priority(&until_closed, |priority, progress| {
+                merging.merge(&names, &options, priority, progress)
+            });
+            if merged.is_err() {
                 return;
             }
         }
     }
-}
-
-impl Shared {
-    /// Returns the segments to merge now: first those of a stopped merge.
-    fn worth_merging(&self) -> Option<Vec<String>> {
-        self.segments_of_stopped_merge().or_else(|| worth_merging(&self.state()))
-    }
 
     /// Merges segments that are worth it, on a background thread if the options allow one.
     pub(super) fn compact_in_background(self: &Arc<Self>) {
-        let none = self.segments.stopped().is_empty() && worth_merging(&self.state()).is_none();
-        if !self.options.compact || none {
+        let content = &*self.content;
+        let none = content.segments.stopped().is_empty() && worth_merging(&content.state()).is_none();
+        if !content.options.compact || none {
             return;
         }
-        if !self.options.background {
+        if !content.options.background {
             return self.compact_some();
         }
         // A running merge looks for further work at its end. Without a thread, the next segment tries again.
-        if self.merging.try_lock().is_ok() {
+        if !self.writer().is_merging() {
             let shared = self.clone();
-            self.writing().spawn_background("bathyal-merge", move || shared.compact_some());
+            self.background.spawn("bathyal-merge", move || shared.compact_some());
         }
     }
 }
 
-/// Cancels an automatic merge when the collection is closed: it can take long, and can be done at any time.
-struct UntilClosed<'a>(&'a Shared);
-
-impl Progress for UntilClosed<'_> {
-    fn stage(&self, _name: &str, _total: u64) {}
-
-    fn advance(&self, _done: u64) {}
-
-    fn cancelled(&self) -> bool {
-        self.0.closing.load(Ordering::Relaxed) || self.0.stopping.load(Ordering::Relaxed)
+impl Content {
+    /// Returns the segments to merge now: first those of a stopped merge.
+    fn worth_merging(&self) -> Option<Vec<String>> {
+        self.segments_of_stopped_merge().or_else(|| worth_merging(&self.state()))
     }
 }
 

@@ -1,7 +1,8 @@
 //! Copies a collection to another location while it is used: segments byte by byte, and the rows in memory as
 //! one more segment.
 
-use super::shared::Shared;
+use super::content::Content;
+use super::target_segment::{Origin, ROWS_AT_ONCE, TargetSegment};
 use crate::error::CollectionError;
 use crate::location::{CollectionLocation, Part};
 use crate::schema::Schema;
@@ -23,7 +24,7 @@ pub struct CopiedCollection {
     pub bytes: u64,
 }
 
-impl Shared {
+impl Content {
     /// Copies the current content to another location. It must be empty, or hold the files of an interrupted
     /// copy, which this call continues.
     pub(crate) fn copy(
@@ -84,11 +85,12 @@ impl Shared {
             return Ok(None);
         }
         let order = memtable_state.ids_of(&rows)?.order();
-        let mut sorted = order.chunks(super::flush::ROWS_AT_ONCE);
+        let mut sorted = order.chunks(ROWS_AT_ONCE);
         let next = || Ok(sorted.next().unwrap_or_default().iter().map(|at| rows[*at as usize]).collect());
-        let options = self.options.for_writing();
-        self.write_segment((to, self.segment_name(), &options), &memtable_state, (next, None), progress)
-            .map(Some)
+        let (name, options) = (self.segment_name(), self.options.for_writing());
+        let origin = Origin::Rows(self.largest_segment_scales(state));
+        let segment = TargetSegment { place: to, name, options: &options, origin };
+        segment.write(&memtable_state, next, progress).map(Some)
     }
 }
 

@@ -1,9 +1,10 @@
-//! Merges several segments into one, without their deleted rows.
+//! Merge: the work of writing several segments as one, without their deleted rows.
 
-use super::flush::ROWS_AT_ONCE;
+use super::content::Content;
 use super::rank::{Priority, run_yielding};
-use super::shared::Shared;
-use super::traffic::{RateLimiter, Traffic};
+use super::segments::SegmentWriteGuard;
+use super::target_segment::{Origin, ROWS_AT_ONCE, TargetSegment};
+use super::traffic::RateLimiter;
 use crate::bits::RowBits;
 use crate::error::CollectionError;
 use crate::segment::{MergeSources, Segment, WriteOptions};
@@ -21,6 +22,30 @@ const READ_SHARE: u64 = 16;
 /// Assumed size of column values in memory, relative to their size on disk.
 const UNPACKED_RATIO: f64 = 4.0;
 
+/// The work of merging segments into one. Rows that the version deletes are left out.
+pub(super) struct MergeWork {
+    pub(super) content: Arc<Content>,
+    /// The segments of the collection when the work began.
+    pub(super) state: State,
+    /// Names of the segments to merge.
+    pub(super) names: Vec<String>,
+    /// The writer's epoch when the work began.
+    pub(super) epoch: u64,
+    pub(super) options: WriteOptions,
+}
+
+/// A segment that others were merged into, but that no version names yet.
+pub(super) struct MergedSegment<'a> {
+    /// `None` if no rows were left.
+    entry: Option<SegmentEntry>,
+    sources: MergeSources,
+    /// True if an earlier merge, which was stopped, had written the rows.
+    resumed: bool,
+    /// Keeps the segment open until searches see it.
+    _open: Option<Arc<Segment>>,
+    _writing: SegmentWriteGuard<'a>,
+}
+
 /// Outcome of a merge.
 pub(super) struct MergedRows {
     /// Rows of the new segment; 0 if no rows were left, and so no segment was made.
@@ -29,71 +54,59 @@ pub(super) struct MergedRows {
     pub(super) resumed: bool,
 }
 
-impl Shared {
-    /// Merges the segments with these names. Rows that the current version deletes are left out. Rows that
-    /// are deleted in the meantime are deleted in the new segment. If an earlier merge of the same segments
-    /// was stopped, this call continues it.
-    pub(super) fn merge(
+impl MergeWork {
+    /// Writes the new segment. If an earlier merge of the same segments was stopped, this call continues it.
+    ///
+    /// # Errors
+    /// [`CollectionError::Cancelled`] by `progress`; [`CollectionError`].
+    pub(super) fn run(
         &self,
-        names: &[String],
-        (options, priority): (&WriteOptions, Priority<'_>),
+        priority: Priority<'_>,
         progress: &dyn Progress,
-    ) -> Result<MergedRows, CollectionError> {
-        let (state, epoch) = {
-            let writing = self.writing();
-            (self.state().without_memory(), writing.epoch)
-        };
-        let unfinished = run_yielding(priority, || self.take_stopped_merge(&state, names, progress))?;
+    ) -> Result<MergedSegment<'_>, CollectionError> {
+        let content = &*self.content;
+        let unfinished =
+            run_yielding(priority, || content.take_stopped_merge(&self.state, &self.names, progress))?;
         let name =
-            unfinished.as_ref().map_or_else(|| self.segment_name(), |unfinished| unfinished.name().into());
-        let written = self.segments.begin(name.clone());
+            unfinished.as_ref().map_or_else(|| content.segment_name(), |unfinished| unfinished.name().into());
+        let writing = content.segments.begin(name.clone());
         // The segment is now being written, not a leftover.
-        self.segments.forget_stopped(&name);
-        let merged = match &unfinished {
+        content.segments.forget_stopped(&name);
+        let sources = match &unfinished {
             Some(unfinished) => unfinished.merged().clone(),
-            None => describe_merge(&state, names),
+            None => describe_merge(&self.state, &self.names),
         };
         let resumed = unfinished.is_some();
         // Only the publication runs on this thread, since other writes wait for it.
         let entry = run_yielding(priority, || match unfinished {
             Some(unfinished) => {
-                unfinished.finish(&Arc::new(state.schema().clone()), options, progress).map(Some)
+                let schema = Arc::new(self.state.schema().clone());
+                unfinished.finish(&schema, &self.options, progress).map(Some)
             }
-            None => self.write_merged((&state, &merged), (name, options), progress),
+            None => self.write(name, &sources, progress),
         });
         if let Err(CollectionError::Cancelled) = entry {
             // The merge may have come so far that another one can continue it.
-            self.find_stopped_merges()?;
+            content.find_stopped_merges()?;
         }
         let entry = entry?;
-        let _opened = entry.as_ref().map(|entry| self.open_ahead(names, entry, &state));
-        let published = self.publish_merged(names, entry.clone(), (&merged, epoch));
-        drop(written);
-        match published {
-            Ok(true) => {
-                // Other stopped merges may have become useless.
-                self.segments_of_stopped_merge();
-                // The caller should not have to wait for the removal.
-                self.clean();
-                Ok(MergedRows { rows: entry.map_or(0, |entry| u64::from(entry.rows)), resumed })
-            }
-            Ok(false) => Err(CollectionError::Fenced { path: self.place.path().to_path_buf() }),
-            Err(error) => Err(error),
-        }
+        let open = entry.as_ref().map(|entry| self.open_ahead(entry));
+        Ok(MergedSegment { entry, sources, resumed, _open: open, _writing: writing })
     }
 
-    /// Writes the rows of the merged segments, except `merged.left_out`, as one segment; `None` if there are
+    /// Writes the rows of the merged segments, except `sources.left_out`, as one segment; `None` if there are
     /// none.
-    fn write_merged(
+    fn write(
         &self,
-        (state, merged): (&State, &MergeSources),
-        (name, options): (String, &WriteOptions),
+        name: String,
+        sources: &MergeSources,
         progress: &dyn Progress,
     ) -> Result<Option<SegmentEntry>, CollectionError> {
+        let (content, state) = (&*self.content, &self.state);
         let selected: Vec<Arc<RowSet>> = state
             .segments
             .iter()
-            .map(|segment| match merged.left_out.get(&segment.segment.entry().name) {
+            .map(|segment| match sources.left_out.get(&segment.segment.entry().name) {
                 Some(left_out) => Arc::new(left_out.complement(segment.segment.rows())),
                 None => Arc::new(RowSet::from_words(segment.segment.rows(), Vec::new())),
             })
@@ -106,9 +119,9 @@ impl Shared {
         }
         progress.stage("reading rows", left);
         let mut done = 0;
-        let row_bytes = bytes_of_a_row(state, merged);
-        let at_once = self.rows_at_once(state, row_bytes, options);
-        let mut limiter = RateLimiter::new(self.options.compact_bytes_per_second);
+        let row_bytes = bytes_of_a_row(state, sources);
+        let at_once = self.rows_at_once(row_bytes);
+        let mut limiter = RateLimiter::new(content.options.compact_bytes_per_second);
         let next = || {
             let rows = cursor.next(state, at_once)?;
             limiter.wait_for((rows.len() as f64 * row_bytes) as u64, &|| progress.cancelled());
@@ -116,16 +129,18 @@ impl Shared {
             progress.advance(done);
             Ok(rows)
         };
-        self.write_segment((&self.place, name, options), state, (next, Some(merged)), progress).map(Some)
+        let (place, options, origin) = (&content.place, &self.options, Origin::Merge(sources));
+        TargetSegment { place, name, options, origin }.write(state, next, progress).map(Some)
     }
 
     /// Returns the number of rows to read at once. `row_bytes` is the size of a row on disk.
-    fn rows_at_once(&self, state: &State, row_bytes: f64, options: &WriteOptions) -> usize {
-        if self.options.compact_bytes_per_second.is_some() {
+    fn rows_at_once(&self, row_bytes: f64) -> usize {
+        if self.content.options.compact_bytes_per_second.is_some() {
             return ROWS_AT_ONCE;
         }
-        let read_bytes = options.memory_bytes.map_or(READ_BYTES, |given| READ_BYTES.min(given / READ_SHARE));
-        let schema = state.schema();
+        let memory_bytes = self.options.memory_bytes;
+        let read_bytes = memory_bytes.map_or(READ_BYTES, |given| READ_BYTES.min(given / READ_SHARE));
+        let schema = self.state.schema();
         let vectors = schema.vectors.iter().map(|field| field.row_bytes()).sum::<usize>() as f64;
         // Without columns, the bytes besides the vectors are codes.
         let columns =
@@ -133,73 +148,66 @@ impl Shared {
         ((read_bytes as f64 / (vectors + columns)) as usize).max(ROWS_AT_ONCE)
     }
 
-    /// Opens a new segment. If there is no memory budget, it also opens those indexes that are open in the
+    /// Opens the new segment. If there is no memory budget, it also opens those indexes that are open in the
     /// merged segments, so that the first search after the merge does not have to. A budget would not have
     /// room for both.
-    fn open_ahead(&self, names: &[String], entry: &SegmentEntry, state: &State) -> Arc<Segment> {
-        let open = self.open_segment(state, entry);
-        if self.options.index.memory_bytes.is_none() {
-            let merged = state.segments.iter().map(|one| &one.segment);
-            open.open_like(merged.filter(|one| names.contains(&one.entry().name)));
+    fn open_ahead(&self, entry: &SegmentEntry) -> Arc<Segment> {
+        let open = self.content.open_segment(&self.state, entry);
+        if self.content.options.index.memory_bytes.is_none() {
+            let merged = self.state.segments.iter().filter(|segment| self.is_source(segment));
+            open.open_like(merged.map(|segment| &segment.segment));
         }
         open
     }
 
-    /// Publishes a version with the new segment instead of the merged ones. Returns false if these are gone,
-    /// or if the log was acquired again since the merge began: another writer may then have removed the new
-    /// segment.
-    fn publish_merged(
-        &self,
-        names: &[String],
-        entry: Option<SegmentEntry>,
-        (merged, epoch): (&MergeSources, u64),
-    ) -> Result<bool, CollectionError> {
-        let mut writing = self.writing();
-        let state = self.state();
-        let is_merged = |segment: &SegmentState| names.contains(&segment.segment.entry().name);
-        let found = state.segments.iter().filter(|segment| is_merged(segment)).count();
-        if found != names.len() || writing.epoch != epoch {
-            return Ok(false);
-        }
-        let Some(log) = &mut writing.log else { return Ok(false) };
-        let mut version = (*state.version).clone();
-        version.next_segment += 1;
-        version.segments.retain(|segment| !names.contains(&segment.name));
-        version.segments.extend(entry.clone());
-        let kept = state.segments.iter().filter(|segment| !is_merged(segment));
-        let mut deleted: Vec<_> = kept.clone().map(|segment| segment.published.to_bitmap()).collect();
-        let mut next = (*state).clone();
-        next.segments = kept.cloned().collect();
-        if let Some(entry) = &entry {
-            let open = self.open_segment(&state, entry);
-            let mut segment = SegmentState::new(open.clone(), RowBits::default());
-            for old in state.segments.iter().filter(|segment| is_merged(segment)) {
-                let name = &old.segment.entry().name;
-                let left_out = merged.left_out.get(name).ok_or_else(lost)?;
-                // A flush may have published a version with more deleted rows in the meantime.
-                for (bits, new_bits) in
-                    [(&old.published, &mut segment.published), (&old.frozen, &mut segment.frozen)]
-                {
-                    let rows = rows_in(&open, old, bits, left_out)?;
-                    rows.into_iter().for_each(|row| {
-                        new_bits.add(row);
-                    });
-                }
-                for row in rows_in(&open, old, &old.deleted, left_out)? {
-                    segment.delete(row);
-                }
+    /// Returns true if the segment is one of those to merge.
+    fn is_source(&self, segment: &SegmentState) -> bool {
+        self.names.contains(&segment.segment.entry().name)
+    }
+
+    /// Returns true if all segments to merge are in `state`.
+    pub(super) fn has_sources_in(&self, state: &State) -> bool {
+        state.segments.iter().filter(|segment| self.is_source(segment)).count() == self.names.len()
+    }
+}
+
+impl MergedSegment<'_> {
+    /// Returns the outcome of the merge.
+    pub(super) fn outcome(&self) -> MergedRows {
+        let rows = self.entry.as_ref().map_or(0, |entry| u64::from(entry.rows));
+        MergedRows { rows, resumed: self.resumed }
+    }
+
+    /// Returns the bytes of its files.
+    pub(super) fn bytes(&self) -> u64 {
+        self.entry.as_ref().map_or(0, |entry| entry.bytes)
+    }
+
+    /// Returns `state` with the segment instead of those that were merged. Rows that were deleted in the
+    /// meantime are deleted in the new segment.
+    pub(super) fn replace_sources(&self, work: &MergeWork, state: &State) -> Result<State, CollectionError> {
+        let mut next = state.clone();
+        next.segments.retain(|segment| !work.is_source(segment));
+        let Some(entry) = &self.entry else { return Ok(next) };
+        let open = work.content.open_segment(state, entry);
+        let mut segment = SegmentState::new(open.clone(), RowBits::default());
+        for old in state.segments.iter().filter(|segment| work.is_source(segment)) {
+            let left_out = self.sources.left_out.get(&old.segment.entry().name).ok_or_else(lost)?;
+            // A flush may have published a version with more deleted rows in the meantime.
+            for (bits, new_bits) in
+                [(&old.published, &mut segment.published), (&old.frozen, &mut segment.frozen)]
+            {
+                let rows = rows_in(&open, old, bits, left_out)?;
+                rows.into_iter().for_each(|row| {
+                    new_bits.add(row);
+                });
             }
-            deleted.push(segment.published.to_bitmap());
-            next.segments.push(segment);
+            for row in rows_in(&open, old, &old.deleted, left_out)? {
+                segment.delete(row);
+            }
         }
-        if let Err(error) = log.publish(&mut version, &deleted) {
-            writing.log = None;
-            return Err(error);
-        }
-        Traffic::add(&self.traffic.merged, entry.as_ref().map_or(0, |entry| entry.bytes));
-        next.version = Arc::new(version);
-        self.set_state(next);
-        Ok(true)
+        next.segments.push(segment);
+        Ok(next)
     }
 }
 
@@ -236,13 +244,4 @@ fn bytes_of_a_row(state: &State, merged: &MergeSources) -> f64 {
 
 fn lost() -> CollectionError {
     CollectionError::Internal("a row was lost in a merge of segments".into())
-}
-
-impl State {
-    /// Returns the rows of segments, deleted or not, divided by their live rows.
-    pub(crate) fn space_amplification(&self) -> f64 {
-        let rows: u64 = self.segments.iter().map(|segment| u64::from(segment.segment.rows())).sum();
-        let live: u64 = self.segments.iter().map(|segment| u64::from(segment.live())).sum();
-        rows as f64 / live.max(1) as f64
-    }
 }

@@ -1,9 +1,11 @@
-//! Writing. One thread appends the changes of all waiting writes to the log and applies them to the memtable.
-//! Memtables are later written as segments, and segments are merged when there are many.
+//! Writing. All changes are transitions of one writer (`writer`). One thread appends the changes of all
+//! waiting writes to the log and applies them to the memtable (`commit`). Memtables are later written as
+//! segments (`flush`), and segments are merged when there are many (`merge`), both without the writer's lock.
 
-mod clean;
+mod background;
 mod commit;
 mod compact;
+mod content;
 mod copy;
 mod flush;
 mod large;
@@ -13,9 +15,11 @@ mod rank;
 mod segments;
 mod shared;
 mod stopped;
+mod target_segment;
 #[cfg(test)]
 mod tests;
 mod traffic;
+mod writer;
 mod writers;
 
 pub use compact::{CompactOptions, CompactionReport};

@@ -1,7 +1,7 @@
 //! Stopped merges: a merge that was killed, or cancelled because the collection was closed. The next merge
 //! continues it.
 
-use super::shared::Shared;
+use super::content::Content;
 use crate::error::CollectionError;
 use crate::location::Part;
 use crate::segment::UnfinishedSegment;
@@ -9,7 +9,7 @@ use crate::state::State;
 use bathyal_vectors::progress::Progress;
 use std::collections::BTreeSet;
 
-impl Shared {
+impl Content {
     /// Finds the unfinished segments of stopped merges. They are kept until they prove useless.
     ///
     /// # Errors

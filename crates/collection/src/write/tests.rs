@@ -1,6 +1,7 @@
 //! Tests of released logs and stopped merges: at any step of acquiring the log again, the process may be
 //! killed or another one may write.
 
+use super::compact::MergingGuard;
 use super::rank::Priority;
 use super::{CompactOptions, Operation, Shared};
 use crate::collection::Collection;
@@ -180,13 +181,15 @@ fn disk() -> SimulatedDisk {
     writer.write(add(0..20)).unwrap();
     writer.flush_all(None).unwrap();
     writer.write(add(20..30)).unwrap();
+    // Threads of other tests may hold it a little longer, in the list of writers.
+    writer.close();
     disk
 }
 
 /// Returns true if exactly the rows `ids` are live, each once.
 fn holds(shared: &Shared, ids: impl IntoIterator<Item = u64>) -> bool {
     let all: Vec<u64> = ids.into_iter().collect();
-    let (state, count) = (shared.state(), all.len() as u64);
+    let (state, count) = (shared.content.state(), all.len() as u64);
     let found = state.find(&Ids::Numbers(all.into())).unwrap();
     state.live() == count && found.iter().all(Option::is_some)
 }
@@ -371,6 +374,7 @@ fn segments() -> SimulatedDisk {
     writer.write(add(30..60)).unwrap();
     writer.write(Operation::Delete(Ids::Numbers((0..5).chain([25]).collect::<Vec<u64>>().into()))).unwrap();
     writer.flush_all(None).unwrap();
+    writer.close();
     disk
 }
 
@@ -381,13 +385,13 @@ fn without_merges() -> CollectionOptions {
 
 /// Merges all segments, spooling to the disk as for many rows.
 fn merge(shared: &Shared, progress: &dyn Progress) -> Result<(), CollectionError> {
-    let state = shared.state();
+    let state = shared.content.state();
     let names: Vec<String> =
         state.segments.iter().map(|segment| segment.segment.entry().name.clone()).collect();
-    let options = WriteOptions { held_bytes: 64, ..shared.options.for_writing() };
+    let options = WriteOptions { held_bytes: 64, ..shared.content.options.for_writing() };
     let priority = Priority { share: Share::Tenth, starved: &AtomicBool::new(false) };
-    shared.acquire(&mut shared.writing())?;
-    shared.merge(&names, (&options, priority), progress).map(drop)
+    shared.writer().acquire()?;
+    MergingGuard::wait_for(shared).merge(&names, &options, priority, progress).map(drop)
 }
 
 /// Returns true if only objects of the latest version exist.
@@ -418,7 +422,8 @@ fn compact_by_another(disk: &SimulatedDisk, full: bool, what: &str) -> Stages {
     assert!(holds(&other, remaining_rows()), "{what}");
     other.compact(&CompactOptions { full: true }, &Silent).unwrap();
     assert!(holds(&other, remaining_rows()), "{what}");
-    let faults = other.state().segments.iter().flat_map(|one| one.segment.verify(&Silent).unwrap()).count();
+    let faults =
+        other.content.state().segments.iter().flat_map(|one| one.segment.verify(&Silent).unwrap()).count();
     assert_eq!(faults, 0, "{what}");
     drop(other);
     assert!(is_tidy(disk), "{what}: {:?}", disk.paths());
@@ -433,7 +438,7 @@ fn a_killed_merge_is_continued() {
             let platter = segments();
             let faults = Faults::new(Arc::new(platter.clone()));
             let handle = open_like(Arc::new(faults.clone()), without_merges());
-            handle.acquire(&mut handle.writing()).unwrap();
+            handle.writer().acquire().unwrap();
             faults.inject(step, Fault::Kill);
             let merged = merge(&handle, &Silent);
             let Some(what) = faults.injected() else {
@@ -536,8 +541,13 @@ fn a_merge_that_is_cancelled_at_any_stage_is_continued_with_the_index_that_it_ha
         assert_eq!(compacted.rows_resumed, resumed, "{last}");
         let went_on = ended.is_ok() || seen.has(CHECKING);
         assert_eq!(went_on, ended.is_ok() || is_left("-rows.building"), "{last}: {left:?}");
-        let faults =
-            other.state().segments.iter().flat_map(|one| one.segment.verify(&Silent).unwrap()).count();
+        let faults = other
+            .content
+            .state()
+            .segments
+            .iter()
+            .flat_map(|one| one.segment.verify(&Silent).unwrap())
+            .count();
         assert_eq!(faults, 0, "{last}");
         let left = names(&name);
         assert!(left.iter().all(|name| !name.contains(".building")), "{last}: {left:?}");

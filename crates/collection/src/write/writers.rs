@@ -1,7 +1,6 @@
 //! The collections that this process writes to. Each keeps its log open and locked. With thousands of them,
 //! those that were written to least recently release their logs; the next write acquires the log again.
 
-use super::flush::Flush;
 use super::shared::Shared;
 use bathyal_tier::process::open_files_limit;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -62,18 +61,14 @@ impl Shared {
 
     /// Releases the log if the collection is idle. Returns false if it is not.
     pub(super) fn release_log(&self) -> bool {
-        let mut writing = match self.writing.try_lock() {
-            Ok(writing) => writing,
+        let mut writer = match self.writer.try_lock() {
+            Ok(writer) => writer,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return false,
         };
-        let at_work = writing.background.iter().any(|thread| !thread.is_finished());
-        // A merge without a background thread also publishes a version when it ends.
-        let merges = matches!(self.merging.try_lock(), Err(TryLockError::WouldBlock));
-        if at_work || merges || writing.large > 0 || !matches!(writing.flush, Flush::Idle) {
+        if self.background.is_working() || !writer.release() {
             return false;
         }
-        writing.log = None;
         // This must come before the lock is released: a new write would otherwise find itself still listed.
         self.writer_entry.listed.store(false, Ordering::Relaxed);
         true
