@@ -99,7 +99,7 @@ fn indexes_in_the_memory_of_a_node_are_searched_like_others() {
     let peak = peak_bytes(node.child.id());
     assert!(peak < (64 << 20) + OWN_BYTES, "{peak} bytes");
     let status = node.stop();
-    assert_eq!(status["indexes"], serde_json::json!(["built", "graph.idx", "idx"]));
+    assert_eq!(status["indexes"], serde_json::json!(["graph.idx", "idx"]));
     assert!(status["operations"].as_u64().unwrap() > 100 && status["used_bytes"].as_u64().unwrap() > 0);
     bathyal(folder, &format!("search {url}/idx queries.fbin {KEYS}"))
         .fails(1, &["does not answer", "running there"]);
@@ -135,6 +135,12 @@ fn an_index_over_two_nodes_is_named_by_one_address() {
     bathyal(folder, &format!("search {one} queries.fbin {KEYS}")).fails(1, &["name all of them", &url]);
     let three = "--store-option keys=a,b,c";
     bathyal(folder, &format!("search {url} queries.fbin {three}")).fails(1, &["3 values for 2 nodes"]);
+    bathyal(folder, &format!("copy idx {url}2 {KEYS} --json")).json();
+    bathyal(folder, &format!("remove {one}2 {KEYS} --yes")).fails(1, &["name all of them"]);
+    let removed = bathyal(folder, &format!("remove {url}2 {KEYS} --yes --json")).json();
+    assert_eq!(removed["kind"], "index", "{removed}");
+    // No part is left on any node.
+    bathyal(folder, &format!("remove {url}2 {KEYS} --yes")).fails(1, &["there is no such"]);
     let [first, second] = nodes;
     let gone = second.address.clone();
     second.stop();
