@@ -14,8 +14,8 @@ from bathyal.arguments import Path, columns, whole
 from bathyal.found_rows import FoundRows, Metadata, Rows, Vectors
 from bathyal.inputs import ArgumentLabel
 from bathyal.results import raise_warnings
-from bathyal.search_request import takes_request
 from bathyal.search_request import rows as rows_of
+from bathyal.search_request import takes_request
 from bathyal.tables import Shape, condition, names, plain
 
 Filter = str | Mapping[str, Any]

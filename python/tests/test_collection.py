@@ -401,14 +401,20 @@ def test_arrays_of_numpy_are_columns(path: pathlib.Path) -> None:
 def test_dates_and_times_may_be_text(path: pathlib.Path) -> None:
     columns = {"d": "date", "at": "timestamp", "l": "list<timestamp>"}
     with Collection.create(path, dim=12, columns=columns) as docs:
-        row = {"d": "2024-02-29", "at": "2024-02-29T12:30:15.250", "l": ["2024-02-29T14:30:15.25+02:00", None]}
+        row = {
+            "d": "2024-02-29",
+            "at": "2024-02-29T12:30:15.250",
+            "l": ["2024-02-29T14:30:15.25+02:00", None],
+        }
         docs.add(["a", "b"], ROWS[:2], [row, {"d": DAY, "at": None}])
         docs.add(["c"], ROWS[:1], {"d": np.array(["1960-01-01"]), "at": "2024-02-29 12:30:15.25"})
         held = docs.get(["a", "b", "c"]).metadata
         assert held["d"].tolist() == [DAY, DAY, datetime.date(1960, 1, 1)]
         assert held["at"].tolist() == [NOON, None, NOON] and held["l"].tolist()[0] == [NOON, None]
         for name, text in (("d", "2024-13-01"), ("at", "noon"), ("at", "")):
-            with pytest.raises(ValueError, match=rf'column "{name}", row 1: "{text}" is not a (date|time) such as'):
+            with pytest.raises(
+                ValueError, match=rf'column "{name}", row 1: "{text}" is not a (date|time) such as'
+            ):
                 docs.add(["x", "y"], ROWS[:2], {name: [None, text]})
         assert docs.update(["a"], {"at": "2024-02-29T12:30:15.250Z"}).replaced == 1
 
