@@ -49,7 +49,7 @@ pub struct Family {
     /// Counters of its searches beside those of every family: up to
     /// [`MOST_OWN_COUNTERS`](crate::MOST_OWN_COUNTERS), in the order of their slots.
     pub counters: &'static [Counter],
-    /// What its indexes offer of [`Capability`].
+    /// The capabilities that its indexes offer.
     pub capabilities: &'static [Capability],
     /// The files that its searches may read from a tier. A striped index has them on several disks.
     pub(crate) striped: &'static [&'static str],

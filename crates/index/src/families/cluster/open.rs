@@ -30,6 +30,7 @@ use crate::query::codes::plain_metric;
 use crate::query::set::VectorSet;
 use crate::query::{CODES_A_VECTOR, Effort, FRAMES, LARGEST_ALIGNMENT, SearchParams};
 use bathyal_gpu::{Card, GpuError};
+use bathyal_kernels::Metric;
 use bathyal_kernels::quantize::Codec;
 use bathyal_store::{CancelScope, Generation, ObjectExt};
 use bathyal_tier::TierError;
@@ -293,18 +294,7 @@ fn load_cluster(
     let set = VectorSet::of(directory, manifest, &entry.file)?;
     let (layout, metric) = (entry.layout(manifest).map_err(wrong)?, set.metric);
     let (codec, bytes) = load_codec_and_centroids(directory, manifest, &entry)?;
-    if !codec.has_groups() {
-        let reason = format!("codes of kind {} cannot be scanned in groups", codec.kind());
-        return Err(wrong(reason));
-    }
-    if codec.metric() != plain_metric(metric) {
-        let reason = format!("it is for the metric {}; the index has {metric}", codec.metric());
-        return Err(IndexError::damaged(
-            directory.address().join(&entry.codes.codec.name),
-            "the codec",
-            reason,
-        ));
-    }
+    check_codec(directory, &entry, &codec, metric)?;
     let file = entry.centroid_file(&layout, metric);
     let centroids = Centroids::from_bytes(&bytes, &file, &layout, metric, manifest.vectors)
         .map_err(|error| error.at(directory.address().join(&entry.centroids.name), "the centroids"))?;
@@ -349,16 +339,7 @@ fn load_cluster(
     let order = order.and_then(|places| manifest.open_file(directory, places).ok());
     let centroids = Arc::new(centroids);
     if let Codes::Arriving(codes) = &codes {
-        let (codes, centroids) = (codes.clone(), centroids.clone());
-        let object = manifest.open_file(directory, &entry.codes.file)?;
-        let rows = entry
-            .rows
-            .as_ref()
-            .map(|rows| Ok::<_, IndexError>((manifest.open_file(directory, rows)?, rows.crc32c)));
-        let rows = rows.transpose()?;
-        let fetch = move || codes.fetch(object.as_ref(), rows, identity, &centroids);
-        let spawned = Builder::new().name("bathyal-arrive".into()).spawn(fetch);
-        spawned.map_err(|source| TierError::System { operation: "start a thread that loads", source })?;
+        begin_arrival(directory, manifest, &entry, codes.clone(), (identity, centroids.clone()))?;
     }
     Ok(Cluster {
         pages: Pages::new(layout),
@@ -374,6 +355,44 @@ fn load_cluster(
         positions,
         order,
     })
+}
+
+/// Refuses a codec that is not for this index.
+fn check_codec(
+    directory: &dyn Generation,
+    entry: &ClusterEntry,
+    codec: &Codec,
+    metric: Metric,
+) -> Result<(), IndexError> {
+    if !codec.has_groups() {
+        let reason = format!("codes of kind {} cannot be scanned in groups", codec.kind());
+        return Err(IndexError::damaged(directory.address(), "the manifest", reason));
+    }
+    if codec.metric() != plain_metric(metric) {
+        let reason = format!("it is for the metric {}; the index has {metric}", codec.metric());
+        let path = directory.address().join(&entry.codes.codec.name);
+        return Err(IndexError::damaged(path, "the codec", reason));
+    }
+    Ok(())
+}
+
+/// Starts the thread that loads `codes`, and then the rows of the centroids if they have a file of their own.
+fn begin_arrival(
+    directory: &dyn Generation,
+    manifest: &Manifest,
+    entry: &ClusterEntry,
+    codes: Arc<ArrivingCodes>,
+    (identity, centroids): (Identity, Arc<Centroids>),
+) -> Result<(), IndexError> {
+    let object = manifest.open_file(directory, &entry.codes.file)?;
+    let open_rows = |rows: &FileEntry| -> Result<_, IndexError> {
+        Ok((manifest.open_file(directory, rows)?, rows.crc32c))
+    };
+    let rows = entry.rows.as_ref().map(open_rows).transpose()?;
+    let fetch = move || codes.fetch(object.as_ref(), rows, identity, &centroids);
+    let spawned = Builder::new().name("bathyal-arrive".into()).spawn(fetch);
+    spawned.map_err(|source| TierError::System { operation: "start a thread that loads", source })?;
+    Ok(())
 }
 
 /// Loads the codec and the bytes of the centroids at the same time, because each takes long from an object

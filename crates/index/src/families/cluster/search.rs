@@ -73,8 +73,8 @@ impl Cluster {
         self.pages.layout.group_blocks() * self.codec.block_bytes()
     }
 
-    /// Returns true if candidates are compared without the other vectors on their pages. A card with the vectors
-    /// compares only those of the best candidates.
+    /// Returns true if candidates are compared without the other vectors on their pages. A card with the
+    /// vectors compares only those of the best candidates.
     fn reads_candidates_alone(&self) -> bool {
         self.pages.lone() || self.card.as_ref().is_some_and(Scans::computes_exact_distances)
     }

@@ -103,8 +103,8 @@ pub(crate) const DOCS: &[OptionDoc] = &[
     OptionDoc {
         name: "layout",
         value: "LAYOUT",
-        help: "layout of the file that searches read: padded, page_local (a third to a half of the reads) or csr \
-               (the smallest, for memory) [default: padded]",
+        help: "layout of the file that searches read: padded, page_local (a third to a half of the \
+               reads) or csr (the smallest, for memory) [default: padded]",
     },
     OptionDoc {
         name: "max_degree",
@@ -114,22 +114,26 @@ pub(crate) const DOCS: &[OptionDoc] = &[
     OptionDoc {
         name: "search_list",
         value: "L",
-        help: "candidates during the build (L in DiskANN): more build a better graph, more slowly [default: 100]",
+        help: "candidates during the build (L in DiskANN): more build a better graph, more slowly \
+               [default: 100]",
     },
     OptionDoc {
         name: "alpha",
         value: "ALPHA",
-        help: "how much longer a detour must be before an edge is pruned (alpha in DiskANN), at least 1 [default: 1.2]",
+        help: "how much longer a detour must be before an edge is pruned (alpha in DiskANN), at least 1 \
+               [default: 1.2]",
     },
     OptionDoc {
         name: "code_bytes",
         value: "BYTES",
-        help: "bytes of memory per vector during searches, for its code [default: chosen by dim and code kind]",
+        help: "bytes of memory per vector during searches, for its code [default: chosen by dim and code \
+               kind]",
     },
     OptionDoc {
         name: "code_kind",
         value: "KIND",
-        help: "kind of code: pq, pq4, axes, or rabitq1 to rabitq8 [default: the best for the data and the code size]",
+        help: "kind of code: pq, pq4, axes, or rabitq1 to rabitq8 [default: the best for the data and \
+               the code size]",
     },
 ];
 
