@@ -232,6 +232,36 @@ def test_calibration_may_be_given(vectors, queries, tmp_path):
         assert index.manifest["structure"]["calibration"]["source"] == "given queries"
 
 
+def test_an_index_is_calibrated_with_given_queries(tmp_path):
+    random = np.random.default_rng(5)
+    base = clustered("f32", 3000, 24, 1)
+    far = random.uniform(base.min(), base.max(), (600, 24)).astype(np.float32)
+    given, other = far[:300], far[300:]
+    truth, _ = bathyal.groundtruth(base, other, "l2", k=10)
+    bathyal.write_ids(tmp_path / "given.ibin", bathyal.groundtruth(base, given, "l2", k=100)[0])
+    with bathyal.build(base, tmp_path / "i", metric="l2", family="graph", max_degree=12) as index:
+        report = index.calibrate(given, name="far", groundtruth=tmp_path / "given.ibin", progress=False)
+        assert (report["name"], report["queries"]) == ("far", 300)
+        assert {(row["k"], row["asked"]) for row in report["before"]} >= {(10, 0.9), (10, 0.95)}
+        for recall in (0.9, 0.95):
+            found = index.search(other, k=10, recall=recall, calibration="far")
+            assert bathyal.recall(found.ids, truth) > recall - 0.03
+        assert [one["name"] for one in index.calibrations()] == ["far"]
+    with bathyal.open(tmp_path / "i") as index:
+        np.testing.assert_array_equal(
+            index.search(other, recall=0.95).ids, index.search(other, recall=0.95, calibration="far").ids
+        )
+        with pytest.raises(ValueError, match="there is no calibration .near.*it has build, far"):
+            index.search(other, calibration="near")
+        with pytest.raises(ValueError, match="calibration is for a recall"):
+            index.search(other, search_list=20, calibration="far")
+        with pytest.raises(ValueError, match="cannot name a calibration"):
+            index.calibrate(given, name="a b", progress=False)
+        with pytest.raises(ValueError, match="groundtruth is"):
+            index.calibrate(given, groundtruth=np.ones(3), progress=False)
+        assert index.remove_calibration("far") and not index.remove_calibration("far")
+
+
 @pytest.mark.parametrize(
     ("family", "code_kind"),
     [("graph", "pq"), ("graph", "pq4"), ("graph", "axes"), ("cluster", "axes"), ("cluster", "rabitq4")],

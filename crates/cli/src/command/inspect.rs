@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use bathyal_console::{Console, Failure, Kind, byte_size};
-use bathyal_index::{HistogramBar, InspectReport, find, inspect_in};
+use bathyal_index::{HistogramBar, InspectReport, QueryCalibration, find, inspect_in};
 use serde_json::Value;
 
 use crate::arguments::InspectArguments;
@@ -105,6 +105,9 @@ fn text(report: &InspectReport, full: bool) -> String {
     for line in &description.calibration {
         let _ = writeln!(text, "calibration   {line}");
     }
+    for calibration in &report.calibrations {
+        let _ = writeln!(text, "calibrated    {}", calibrated(calibration));
+    }
     for (label, line) in &description.lines {
         let _ = writeln!(text, "{label:<13} {line}");
     }
@@ -117,6 +120,34 @@ fn text(report: &InspectReport, full: bool) -> String {
         text += "              --full shows their distribution, and the files\n";
     }
     text
+}
+
+/// Returns a line about a calibration with given queries.
+fn calibrated(calibration: &QueryCalibration) -> String {
+    let QueryCalibration { name, measured_at, calibration, .. } = calibration;
+    let ends = calibration
+        .ends()
+        .into_iter()
+        .map(|(k, least, most)| format!("k {k}: recall {:.3} to {:.3}", least.recall, most.recall));
+    let far = calibration.reach.iter().find(|reach| reach.k == 10);
+    let far = far.map_or(String::new(), |reach| format!("; neighbour 10 is at {} at most", reach.most));
+    let ends: Vec<String> = ends.collect();
+    format!("{name}: {} queries, {}; {}{far}", calibration.queries, utc_date(*measured_at), ends.join(", "))
+}
+
+/// Returns the date of a time in seconds since 1970, as `2026-11-28`.
+fn utc_date(seconds: u64) -> String {
+    // Years are counted from March, so that the day of February 29 is the last one (Hinnant, "chrono-compatible
+    // low-level date algorithms").
+    let days = (seconds / 86_400) as i64 + 719_468;
+    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}")
 }
 
 /// Appends the bars of a histogram, a line each.
@@ -136,5 +167,24 @@ fn paged(report: &InspectReport) -> String {
     match records {
         0 => format!("records       {bytes}, reads of {read} B"),
         records => format!("pages         {bytes} of {records} records each, reads of {read} B"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (seconds, date) in [
+            (0, "1970-01-01"),
+            (951_782_399, "2000-02-28"),
+            (951_782_400, "2000-02-29"),
+            (951_868_800, "2000-03-01"),
+            (1_795_902_049, "2026-11-28"),
+            (4_107_542_400, "2100-03-01"),
+        ] {
+            assert_eq!(utc_date(seconds), date);
+        }
     }
 }
