@@ -251,7 +251,7 @@ def test_an_index_is_calibrated_with_given_queries(tmp_path):
         np.testing.assert_array_equal(
             index.search(other, recall=0.95).ids, index.search(other, recall=0.95, calibration="far").ids
         )
-        with pytest.raises(ValueError, match="there is no calibration .near.*it has build, far"):
+        with pytest.raises(ValueError, match=r"there is no calibration .near.*it has build, far"):
             index.search(other, calibration="near")
         with pytest.raises(ValueError, match="calibration is for a recall"):
             index.search(other, search_list=20, calibration="far")

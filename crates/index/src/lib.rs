@@ -65,11 +65,11 @@ pub use format::stored::{Loss, StoreAs, StoredBefore, StoredEntry};
 pub use locate::{IndexLocation, encoded_keys, find, holding};
 pub use open::{
     CalibrateOptions, CalibrateReport, CalibrationChoice, ChangeCounts, CompactOptions, Compaction,
-    CopyOptions, CopyReport, DEFAULT_CALIBRATION, DEFAULT_K, DEFAULT_RECALL, Effort, Explanation,
-    FillOptions, FillReport, Index, IndexStats, InspectReport, MAX_SEARCH_LIST, ManyResult, MergedAnswers,
-    NamedEfforts, Numa, OpenOptions, RangeOptions, RangeResult, RecallBefore, SalvageReport, SearchMemory,
-    SearchOptions, SearchRequest, SearchResult, Searching, StoreShare, StoredVectors, StripeConversion,
-    StripeConversionOptions, TierChoice, WarmReport, compact, compact_in, convert_stripes,
+    CopiedCalibrations, CopyOptions, CopyReport, DEFAULT_CALIBRATION, DEFAULT_K, DEFAULT_RECALL, Effort,
+    Explanation, FillOptions, FillReport, Index, IndexStats, InspectReport, MAX_SEARCH_LIST, ManyResult,
+    MergedAnswers, NamedEfforts, Numa, OpenOptions, RangeOptions, RangeResult, RecallBefore, SalvageReport,
+    SearchMemory, SearchOptions, SearchRequest, SearchResult, Searching, StoreShare, StoredVectors,
+    StripeConversion, StripeConversionOptions, TierChoice, WarmReport, compact, compact_in, convert_stripes,
     convert_stripes_in, copy, fill, inspect, inspect_in, is_loss, probe_store, salvage_vectors, search_many,
     verify, verify_in,
 };

@@ -28,7 +28,7 @@ pub(super) fn run(arguments: &ConvertStripesArguments, console: &Console) -> Res
     drop(progress);
     let notes = shared_devices(&arguments.disks.stripe);
     let answer = ConvertStripesOutput { output: output.display().to_string(), made, notes };
-    let StripeConversion { vectors, index_bytes, parts_before, parts } = &answer.made;
+    let StripeConversion { vectors, index_bytes, parts_before, parts, .. } = &answer.made;
     let size = byte_size::format(*index_bytes);
     let mut text =
         format!("{}: {vectors} vectors from {parts_before} disks to {parts}, {size}", answer.output);

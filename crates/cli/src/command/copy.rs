@@ -24,7 +24,14 @@ pub(super) fn run(arguments: &CopyArguments, console: &Console) -> Result<(), Fa
     let copied = copy(index, output, &options, &progress)?;
     drop(progress);
     let answer = CopyOutput { output: output.display().to_string(), copied };
-    let CopyReport { vectors, index_bytes } = copied;
+    let CopyReport { vectors, index_bytes, calibrations } = answer.copied;
+    if calibrations.left_out > 0 {
+        console.note(&format!(
+            "note: {} calibrations were left out, because the target accepts none; calibrate the copy where it can \
+             be changed",
+            calibrations.left_out
+        ));
+    }
     let text = format!("{}: {vectors} vectors copied, {}", answer.output, byte_size::format(index_bytes));
     console.answer(&answer, &text)
 }

@@ -112,16 +112,33 @@ fn the_recall_holds_over_all_segments_wherever_neighbours_are() {
             assert_eq!(found.notes, [""; 0], "{name}");
             assert_eq!(found.plans.len(), SEGMENTS);
         }
-        let far: Vec<[f32; DIM]> = queries.iter().map(|query| query.map(|number| number + 30.0)).collect();
-        let request = SearchRequest { k: K, ..SearchRequest::default() };
-        let found = collection.search(&file(&far), &request, Control::default()).unwrap();
-        let twice = [&collection, &Collection::open(&path, &options()).unwrap()];
-        let in_many = search_many(&twice, &file(&far), &request, Control::default()).unwrap();
-        for notes in [&found.notes, &in_many.notes] {
-            let [note] = &notes[..] else { panic!("{notes:?}") };
-            assert!(note.starts_with("100 of 100 queries are farther from all vectors"), "{note}");
-            assert!(note.contains("the segments of the collection were calibrated with"), "{note}");
-        }
+    }
+}
+
+/// The merged answers are judged once: not by each segment, of which most are far from a query.
+#[test]
+fn queries_far_from_all_segments_are_noted_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, segments) = (folder.path().join("c"), 4);
+    let all = clustered(&mut StdRng::seed_from_u64(8), 10_100);
+    let (queries, rows) = all.split_at(100);
+    // Near rows share a segment. A calibration is kept if it has 200 queries, which are a tenth of a segment.
+    let order: Vec<usize> = (0..rows.len()).collect();
+    collection(&path, rows, &order, segments);
+    let collection = Collection::open(&path, &options()).unwrap();
+    let twice = [&collection, &Collection::open(&path, &options()).unwrap()];
+    let request = SearchRequest { k: K, ..SearchRequest::default() };
+    let notes = |queries: &[[f32; DIM]]| {
+        let one = collection.search(&file(queries), &request, Control::default()).unwrap().notes;
+        let many = search_many(&twice, &file(queries), &request, Control::default()).unwrap().notes;
+        [one, many]
+    };
+    assert_eq!(notes(queries), [[""; 0]; 2]);
+    let far: Vec<[f32; DIM]> = queries.iter().map(|query| query.map(|number| number + 30.0)).collect();
+    for notes in notes(&far) {
+        let [note] = &notes[..] else { panic!("{notes:?}") };
+        assert!(note.starts_with("100 of 100 queries are farther from all vectors"), "{note}");
+        assert!(note.contains("the segments of the collection were calibrated with"), "{note}");
     }
 }
 

@@ -20,7 +20,7 @@ use crate::format::calibrations::{
 use crate::format::manifest::Manifest;
 use crate::query::{Effort, RowSet, SearchParams, beam_width_on};
 use bathyal_kernels::Metric;
-use bathyal_store::{Durability, Generation, Log, StoreError};
+use bathyal_store::{Durability, Generation, Log, Store, StoreError};
 use bathyal_tier::{Control, TierProfile};
 use bathyal_vectors::groundtruth::MeanRecall;
 use bathyal_vectors::progress::Progress;
@@ -185,6 +185,43 @@ impl Calibrations {
         drop(writer);
         self.read(manifest)
     }
+}
+
+/// The calibrations of a copied index.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct CopiedCalibrations {
+    /// Number of calibrations that the copy has; absent in JSON if there are none.
+    #[serde(rename = "calibrations", skip_serializing_if = "is_zero")]
+    pub copied: usize,
+    /// Number of calibrations that the target store does not accept; absent in JSON if there are none.
+    #[serde(rename = "calibrations_left_out", skip_serializing_if = "is_zero")]
+    pub left_out: usize,
+}
+
+fn is_zero(count: &usize) -> bool {
+    *count == 0
+}
+
+/// Copies the calibrations of `source` to the copy of the index that was published as `name`.
+pub(super) fn copy_calibrations(
+    source: &dyn Generation,
+    store: &dyn Store,
+    name: &str,
+    manifest: &Manifest,
+) -> Result<CopiedCalibrations, IndexError> {
+    let all = Calibrations::of(source).all(manifest)?;
+    let count = all.calibrations.len();
+    if count == 0 {
+        return Ok(CopiedCalibrations::default());
+    }
+    let target = Calibrations::of(store.open(name)?.as_ref());
+    if target.log.is_none() {
+        return Ok(CopiedCalibrations { copied: 0, left_out: count });
+    }
+    for calibration in &all.calibrations {
+        target.append(manifest, &CalibrationRecord::Measured(calibration.clone()))?;
+    }
+    Ok(CopiedCalibrations { copied: count, left_out: 0 })
 }
 
 fn identity(log: &dyn Log, manifest: &Manifest) -> Result<crate::format::identity::Identity, IndexError> {

@@ -1,6 +1,7 @@
 //! Copies an index to other disks: from one to several, from several to one, or to another number of them.
 //! Every file of the copy is identical, and so are answers, recall and counters of searches.
 
+use super::calibrations::{CopiedCalibrations, copy_calibrations};
 use super::change_log;
 use crate::build::options::{StripeOptions, Target};
 use crate::build::publishing::{Note, Start, keep_draft, publish, report_stage};
@@ -41,6 +42,9 @@ pub struct StripeConversion {
     pub parts_before: usize,
     /// Parts of that file in the copy.
     pub parts: usize,
+    /// The calibrations with given queries.
+    #[serde(flatten)]
+    pub calibrations: CopiedCalibrations,
 }
 
 /// Copies the index at `source` to `target`, to the disks of `options`. The copy appears at `target` when it
@@ -117,6 +121,7 @@ pub fn convert_stripes_in(
     drop(paused);
     let copied = manifest.laid_out(draft.as_ref())?;
     publish(draft, &copied, &Note { fingerprint, links: 0 }, progress)?;
+    let calibrations = copy_calibrations(source, store, name, &copied)?;
     let parts =
         |manifest: &Manifest| manifest.paged_file().stripe.as_ref().map_or(1, |stripe| stripe.parts.len());
     Ok(StripeConversion {
@@ -124,6 +129,7 @@ pub fn convert_stripes_in(
         index_bytes: manifest.index_bytes(),
         parts_before: parts(&manifest),
         parts: parts(&copied),
+        calibrations,
     })
 }
 

@@ -1,7 +1,8 @@
 //! Copies an index between folders, object stores and memory nodes. Every file of the copy is identical, and
 //! is compared with the checksums of the manifest during the copy.
 
-use super::convert_stripes::convert_stripes_in;
+use super::calibrations::CopiedCalibrations;
+use super::convert_stripes::{StripeConversion, convert_stripes_in};
 use crate::error::IndexError;
 use crate::families;
 use crate::format::manifest::Manifest;
@@ -30,6 +31,9 @@ pub struct CopyReport {
     pub vectors: u64,
     /// Bytes of all files but the manifest.
     pub index_bytes: u64,
+    /// The calibrations with given queries.
+    #[serde(flatten)]
+    pub calibrations: CopiedCalibrations,
 }
 
 /// Copies the index at `source` to `target`, each a folder or an address. The copy appears at `target` when
@@ -50,5 +54,6 @@ pub fn copy(
     let target = holding(target, &options.to)?.striped(None, family.striped)?;
     let replace = if options.overwrite { Replace::Generation } else { Replace::Never };
     let made = convert_stripes_in(source.as_ref(), target.store(), &target.name, replace, progress)?;
-    Ok(CopyReport { vectors: made.vectors, index_bytes: made.index_bytes })
+    let StripeConversion { vectors, index_bytes, calibrations, .. } = made;
+    Ok(CopyReport { vectors, index_bytes, calibrations })
 }

@@ -46,7 +46,8 @@ mod within;
 
 pub use blocks::DEFAULT_BLOCK_QUERIES;
 pub use calibrations::{
-    CalibrateOptions, CalibrateReport, CalibrationChoice, DEFAULT_CALIBRATION, NameHash, RecallBefore,
+    CalibrateOptions, CalibrateReport, CalibrationChoice, CopiedCalibrations, DEFAULT_CALIBRATION, NameHash,
+    RecallBefore,
 };
 pub(crate) use change_log::summary as change_counts;
 pub use change_log::{ChangeCounts, MOST_CHANGED_BYTES};

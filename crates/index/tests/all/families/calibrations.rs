@@ -4,8 +4,8 @@ use super::kinds::{KINDS, Kind, Shared};
 use crate::cases::all_cases_run;
 use crate::files;
 use bathyal_index::{
-    CalibrateOptions, CalibrationChoice, Effort, Index, IndexError, OpenOptions, SearchOptions, inspect,
-    verify,
+    CalibrateOptions, CalibrationChoice, CopyOptions, Effort, Index, IndexError, OpenOptions, SearchOptions,
+    copy, inspect, verify,
 };
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
@@ -105,6 +105,9 @@ fn calibrations_are_chosen_replaced_and_removed_by_their_names() {
     assert_eq!(names(&index), ["default", "easy", "hard"]);
     let inspected = inspect(&path, &Silent).unwrap().calibrations;
     assert_eq!(inspected, index.calibrations().unwrap());
+    let copied = folder.path().join("copy");
+    let report = copy(&path, &copied, &CopyOptions::default(), &Silent).unwrap();
+    assert_eq!((report.calibrations.copied, names(&open(&copied)).len()), (3, 3));
     let chosen = index.calibration("easy").unwrap();
     assert!(index.remove_calibration("easy").unwrap() && !index.remove_calibration("easy").unwrap());
     let removed = index.search(&hard, &asked(10, 0.95, chosen), Control::default()).unwrap_err();
