@@ -33,6 +33,9 @@ int main(int count, char** arguments) {
   const size_t page = 4096;
   for (u64 left = number<u64>(file); left > 0; left--) {
     const u64 address = number<u64>(file), bytes = number<u64>(file);
+    if (bytes == 0) {
+      continue;  // An empty allocation has no page.
+    }
     const u64 first = address / page * page, end = (address + bytes + page - 1) / page * page;
     void* at = mmap((void*)first, end - first, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
