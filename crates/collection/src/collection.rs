@@ -1,6 +1,6 @@
 //! An open collection: the type that users work with.
 
-use crate::counters::CollectionStats;
+use crate::description::{Description, SegmentDescription};
 use crate::error::CollectionError;
 use crate::filter::Filter;
 use crate::ids::{Id, Ids};
@@ -13,16 +13,14 @@ use crate::schema::Schema;
 use crate::search::{FoundRows, SearchRequest};
 use crate::segment::WriteOptions;
 use crate::snapshot::{Projection, RowsById, Scan, Snapshot};
+use crate::stats::CollectionStats;
 use crate::version::{FORMAT, Version, now, numbers, random_digits};
-use crate::write::{
-    CompactOptions, CompactionReport, CopiedCollection, Operation, Shared, Written, WrittenBytes,
-};
+use crate::write::{CompactOptions, CompactionReport, CopiedCollection, Operation, Shared, Written};
 use arrow_array::RecordBatch;
 use bathyal_index::{StoreOptions, WarmReport};
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Progress;
-use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -33,48 +31,6 @@ const EMPTY_DELETION: &str = "an empty filter, {}, would delete all rows; to del
 /// until it is dropped.
 pub struct Collection {
     shared: Arc<Shared>,
-}
-
-/// Description of a collection: its schema, its size and its segments.
-#[derive(Debug, Clone, Serialize)]
-pub struct Description {
-    /// The folder or the address.
-    pub path: String,
-    /// The schema.
-    pub schema: Schema,
-    /// The number of the latest version.
-    pub version: u64,
-    /// Sequence number of the last log record: the number of batches that were written.
-    pub sequence: u64,
-    /// Live rows (those that are not deleted).
-    pub rows: u64,
-    /// Live rows that are only in memory and in the log.
-    pub rows_in_memory: u64,
-    /// Bytes of memory that the rows in memory take.
-    pub memory_bytes: u64,
-    /// Bytes of memory that open segments hold.
-    pub held_bytes: u64,
-    /// Bytes of all segments.
-    pub bytes: u64,
-    /// Rows of segments, deleted or not, divided by the live rows of segments.
-    pub space_amplification: f64,
-    /// Bytes that this handle has written.
-    pub written: WrittenBytes,
-    /// The segments.
-    pub segments: Vec<SegmentDescription>,
-}
-
-/// Description of a segment.
-#[derive(Debug, Clone, Serialize)]
-pub struct SegmentDescription {
-    /// Its name.
-    pub name: String,
-    /// Its rows, deleted or not.
-    pub rows: u32,
-    /// Its deleted rows.
-    pub deleted: u32,
-    /// Bytes of its files.
-    pub bytes: u64,
 }
 
 impl Collection {

@@ -25,7 +25,7 @@ pub struct RemovedCollection {
     pub bytes: Option<u64>,
 }
 
-/// What would be removed from a path, or was removed.
+/// The parts that would be removed from a path, or were removed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum RemovedKind {

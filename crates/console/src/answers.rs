@@ -174,8 +174,8 @@ impl Console {
         Ok(file)
     }
 
-    /// Prints the failure of a command: on stderr as a sentence after the program's name, and with `--json` on
-    /// stdout as an object, unless an object was printed already. Returns the exit code.
+    /// Prints the failure of a command: on stderr as a sentence after the program's name, and with `--json`
+    /// on stdout as an object, unless an object was printed already. Returns the exit code.
     pub fn report(&self, failure: &Failure) -> i32 {
         print_on_stderr(&format!("{}: {failure}", self.program));
         if self.options.json && !self.answered.load(Ordering::Relaxed) {

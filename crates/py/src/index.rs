@@ -468,8 +468,8 @@ impl IndexHandle {
         Ok(serde_json::to_string(&self.index()?.changed()).map_err(Failure::from)?)
     }
 
-    /// Calibrates the index with `queries`; `truth` are the ids and distances of their true neighbours. Returns
-    /// the report as JSON.
+    /// Calibrates the index with `queries`; `truth` are the ids and distances of their true neighbours.
+    /// Returns the report as JSON.
     #[pyo3(signature = (queries, name, truth, counts, progress))]
     fn calibrate(
         &self,

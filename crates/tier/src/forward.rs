@@ -19,7 +19,8 @@ pub trait LayerTier: Send + Sync {
         self.below().profile()
     }
 
-    /// Makes a queue of this tier over `queue`, which the tier below opened for up to `depth` reads in flight.
+    /// Makes a queue of this tier over `queue`, which the tier below opened for up to `depth` reads in
+    /// flight.
     fn queue_over(&self, queue: Box<dyn Queue>, depth: u32) -> Box<dyn Queue>;
 }
 

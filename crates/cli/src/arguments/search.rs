@@ -171,8 +171,8 @@ pub struct SearchArguments {
     /// Recall to aim for; the index's calibration gives the effort [default: 0.95]
     #[arg(long, value_parser = parse_recall)]
     pub recall: Option<f32>,
-    /// Calibration that gives the effort for the recall: a name of `bathyal calibrate --name`, or build for the
-    /// one of the build [default: the one named default, or else the largest effort of all]
+    /// Calibration that gives the effort for the recall: a name of `bathyal calibrate --name`, or build for
+    /// the one of the build [default: the one named default, or else the largest effort of all]
     #[arg(long, value_name = "NAME", conflicts_with_all = ["search_list", "ratio", "radius", "also"])]
     pub calibration: Option<String>,
     /// Overall ratio to aim for instead of a recall: at 1.05, the neighbours found are on average 5% farther

@@ -27,8 +27,8 @@ pub(super) fn run(arguments: &CopyArguments, console: &Console) -> Result<(), Fa
     let CopyReport { vectors, index_bytes, calibrations } = answer.copied;
     if calibrations.left_out > 0 {
         console.note(&format!(
-            "note: {} calibrations were left out, because the target accepts none; calibrate the copy where it can \
-             be changed",
+            "note: {} calibrations were left out, because the target accepts none; calibrate the \
+             copy where it can be changed",
             calibrations.left_out
         ));
     }

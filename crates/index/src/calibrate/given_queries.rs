@@ -96,8 +96,8 @@ pub struct QueryCalibration {
     pub name: String,
     /// Seconds since 1970 (UTC) when it was measured.
     pub measured_at: u64,
-    /// The conditions of the measurement. Under others, efforts for the same recall of the build's calibration
-    /// are taken instead of the measured ones.
+    /// The conditions of the measurement. Under others, efforts for the same recall of the build's
+    /// calibration are taken instead of the measured ones.
     #[serde(flatten)]
     pub conditions: Conditions,
     /// The measured efforts for each k, and the distances of the queries to their neighbours.
@@ -107,8 +107,8 @@ pub struct QueryCalibration {
 
 /// The efforts from which a search may choose.
 pub(crate) struct Reaching {
-    /// All measured efforts that reach the recall, each with [`EffortPoint::asked`]. If none does, the one with
-    /// the most recall.
+    /// All measured efforts that reach the recall, each with [`EffortPoint::asked`]. If none does, the one
+    /// with the most recall.
     pub(crate) efforts: Vec<(Effort, f32)>,
     /// True if they reach the recall.
     pub(crate) reached: bool,

@@ -7,6 +7,7 @@
 
 pub mod given_queries;
 pub mod list;
+pub mod log;
 pub mod probed;
 pub mod reach;
 pub(crate) mod solve;

@@ -3,7 +3,6 @@
 //! Every field is specified in `docs/format/`.
 
 pub(crate) mod appender;
-pub mod calibrations;
 pub mod changes;
 pub mod csr;
 pub mod groups;

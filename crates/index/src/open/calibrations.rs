@@ -1,6 +1,6 @@
 //! Calibrations of an open index with queries of its user: how they are measured, published and chosen.
 //!
-//! `calibrate/given_queries.rs` says what a calibration is, `format/calibrations.rs` how it is written. The log of
+//! `calibrate/given_queries.rs` says what a calibration is, `calibrate/log.rs` how it is written. The log of
 //! calibrations is read when the first search asks for a recall.
 
 use super::Index;
@@ -9,14 +9,14 @@ use super::request::{Effort as Asked, MAX_SEARCH_LIST};
 use crate::calibrate::given_queries::{
     self, Conditions, EffortPoint, MEASURED_FACTORS, MEASURED_RECALLS, QueryCalibration, Reaching,
 };
+use crate::calibrate::log::{
+    self, BUILD_NAME, CALIBRATIONS_NAME, CalibrationLog, CalibrationRecord, check_name,
+};
 use crate::calibrate::reach::Reach;
 use crate::calibrate::trial::CALIBRATED_K;
 use crate::calibrate::{Calibration, Curve};
 use crate::cost::Machine;
 use crate::error::IndexError;
-use crate::format::calibrations::{
-    self, BUILD_NAME, CALIBRATIONS_NAME, CalibrationLog, CalibrationRecord, check_name,
-};
 use crate::format::manifest::Manifest;
 use crate::query::{Effort, RowSet, SearchParams, beam_width_on};
 use bathyal_kernels::Metric;
@@ -126,7 +126,7 @@ impl CalibrationChoice {
 pub(super) struct Calibrations {
     /// `None` if the store has no logs.
     log: Option<Arc<dyn Log>>,
-    /// What was read or written last; `None` before that.
+    /// The calibrations that were read or written last; `None` before that.
     known: RwLock<Option<Arc<CalibrationLog>>>,
     /// Set if another index was published under the name before the log was read: the log cannot be read any
     /// more, but the opened index can.
@@ -180,7 +180,7 @@ impl Calibrations {
         // No other process appends from here on.
         let before = read_log(log.as_ref(), manifest)?;
         let identity = identity(log.as_ref(), manifest)?;
-        let bytes = calibrations::record(identity, record).map_err(IndexError::Internal)?;
+        let bytes = log::record(identity, record).map_err(IndexError::Internal)?;
         writer.append(before.end, &[&bytes], Durability::Disk)?;
         drop(writer);
         self.read(manifest)
@@ -231,7 +231,7 @@ fn identity(log: &dyn Log, manifest: &Manifest) -> Result<crate::format::identit
 /// Reads and checks a log of calibrations.
 pub(super) fn read_log(log: &dyn Log, manifest: &Manifest) -> Result<CalibrationLog, IndexError> {
     let bytes = log.read(0)?;
-    calibrations::read(identity(log, manifest)?, manifest.vectors, &bytes)
+    log::read(identity(log, manifest)?, manifest.vectors, &bytes)
         .map_err(|reason| IndexError::damaged(log.address(), "the calibrations", reason))
 }
 
@@ -476,9 +476,9 @@ impl Index {
         Ok(recall.mean().unwrap_or(1.0) as f32)
     }
 
-    /// Returns the cheapest effort on a tier with this profile for which the calibration of the build
-    /// expects the recall `asked`, or the largest effort that the build measured, times `asked` above 1. `None`
-    /// if a search compares all vectors.
+    /// Returns the cheapest effort on a tier with this profile for which the calibration of the build expects
+    /// the recall `asked`, or the largest effort that the build measured, times `asked` above 1. `None` if a
+    /// search compares all vectors.
     fn effort_at(&self, k: usize, asked: f32, profile: &TierProfile) -> Option<Effort> {
         let machine = Machine { profile, ..self.loaded.machine() };
         let solved = self.loaded.opened().effort(k, asked.min(1.0), &machine)?.effort;
@@ -548,8 +548,8 @@ impl Index {
         let all = &self.calibrations.all(self.stored.manifest())?.calibrations;
         if self.calibrations.was_replaced.load(Ordering::Relaxed) {
             notes.push(format!(
-                "{}: another index was published here, so the calibrations with given queries cannot be read; open \
-                 the index again",
+                "{}: another index was published here, so the calibrations with given queries cannot be \
+                 read; open the index again",
                 self.path().display()
             ));
         }
@@ -573,8 +573,8 @@ impl Index {
         }
         if !reached {
             notes.push(format!(
-                "the calibration {name:?} of this index does not reach recall {recall}; searching with its largest \
-                 effort, search_list {}",
+                "the calibration {name:?} of this index does not reach recall {recall}; searching with \
+                 its largest effort, search_list {}",
                 effort.search_list
             ));
         }

@@ -145,8 +145,8 @@ impl Index {
         Some(settled(solved, "", &mut Vec::new()))
     }
 
-    /// Returns the effort that is promised to find a vector within a ratio of the nearest distance, and adds the
-    /// promise to the notes. `deleted` vectors were deleted since the build.
+    /// Returns the effort that is promised to find a vector within a ratio of the nearest distance, and adds
+    /// the promise to the notes. `deleted` vectors were deleted since the build.
     fn promised_effort(
         &self,
         (probability, within): (f32, f32),

@@ -100,8 +100,8 @@ impl NamedEfforts {
     /// Returns the effort that was given, or the default if none was.
     ///
     /// # Errors
-    /// [`IndexError::Parameter`] if more than one was given, if its number is out of range, or if `within` was
-    /// given without a probability.
+    /// [`IndexError::Parameter`] if more than one was given, if its number is out of range, or if `within`
+    /// was given without a probability.
     pub fn effort(self) -> Result<Effort, IndexError> {
         let NamedEfforts { recall, search_list, ratio, probability, within } = self;
         let promised = Effort::Probability {
@@ -311,8 +311,8 @@ mod tests {
             ),
             (
                 with(Effort::Probability { probability: 0.5, within: 1.0 }),
-                "within is 1; it must be above 1, for example 4: the vector found is then at most 4 times as far \
-                 away as the nearest",
+                "within is 1; it must be above 1, for example 4: the vector found is then at most 4 times as \
+                 far away as the nearest",
             ),
             (
                 SearchOptions {

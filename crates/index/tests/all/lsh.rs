@@ -300,7 +300,8 @@ fn tables_that_are_sorted_in_parts_are_the_same() {
     let text = format!("{report:?}");
     assert!(
         text.contains(
-            "a vector within four times the nearest distance (Euclidean) is looked at with probability 0.1 with"
+            "a vector within four times the nearest distance (Euclidean) is looked at with \
+             probability 0.1 with"
         ),
         "{text}"
     );

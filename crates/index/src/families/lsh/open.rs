@@ -1,10 +1,10 @@
 //! Opens an LSH index: the hash functions, the first keys of blocks and the codes stay in memory.
 
 use super::options::LshOptions;
-use super::promised::LastPromises;
 use super::runs::Fences;
 use super::search::{self, Lsh, RUN_BYTES};
 use super::section::LshEntry;
+use super::stated::LastPromises;
 use super::{inspect, verify};
 use crate::build::options::FamilyOptions;
 use crate::calibrate::reach::Reach;

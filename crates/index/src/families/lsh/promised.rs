@@ -7,30 +7,9 @@ use super::stated::{PromisedBlocks, PromisedTables, away, points, rounded};
 use crate::family::capabilities::{Promised, PromisedSearch};
 use crate::query::Effort;
 use bathyal_kernels::lsh::Buckets;
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// An index of so few vectors compares all of them if it has no promise that takes less.
 const FEW_VECTORS: u64 = 1000;
-
-/// The promises for the ratio that was asked for last: they take milliseconds to compute.
-#[derive(Debug, Default)]
-pub(super) struct LastPromises {
-    last: Mutex<Option<(f64, Arc<Promises>)>>,
-}
-
-impl LastPromises {
-    fn within(&self, within: f64, tables: &Tables, buckets: &Buckets) -> Arc<Promises> {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*last {
-            Some((ratio, promises)) if *ratio == within => promises.clone(),
-            _ => {
-                let promises = Arc::new(Promises::new(tables, buckets, within));
-                *last = Some((within, promises.clone()));
-                promises
-            }
-        }
-    }
-}
 
 impl PromisedSearch for Lsh {
     fn promise(&self, probability: f32, within: f32, deleted: u64) -> Result<Promised, String> {
@@ -96,8 +75,8 @@ fn advice(
             let (read, all) =
                 (count * (probes * block_bytes) as f64, count * (tables.blocks * block_bytes) as f64);
             format!(
-                "with {count} tables (--tables) it takes {probes} blocks of each: {read} bytes a query, of {all} \
-                 bytes of tables. Or {otherwise}"
+                "with {count} tables (--tables) it takes {probes} blocks of each: {read} bytes a query, of \
+                 {all} bytes of tables. Or {otherwise}"
             )
         }
         None => format!("no number of tables up to {MOST_TABLES} takes fewer: {otherwise}"),

@@ -3,9 +3,9 @@
 
 use super::cost::LshShape;
 use super::multi_probe::{MultiProbe, OwnKeys};
-use super::promised::LastPromises;
 use super::runs::{Fences, Run, RunScratch, TableKey};
 use super::section::LshEntry;
+use super::stated::LastPromises;
 use super::tables::HASH_ROWS;
 use crate::calibrate::solve::{Solved, Target};
 use crate::cost::Machine;

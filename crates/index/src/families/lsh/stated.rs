@@ -7,6 +7,7 @@ use crate::family::Fact;
 use crate::format::tables::TableLayout;
 use bathyal_kernels::lsh::Buckets;
 use serde::Serialize;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Blocks that a bucket may extend over beyond the blocks that it fills: it begins and ends within a block.
 const EDGES: u64 = 2;
@@ -134,6 +135,26 @@ impl StatedPromises {
             let found = "is looked at with probability";
             format!("a vector within {times} the nearest distance{points} {found} {words}{reach}")
         })
+    }
+}
+
+/// The promises for the ratio that was asked for last: they take milliseconds to compute.
+#[derive(Debug, Default)]
+pub(super) struct LastPromises {
+    last: Mutex<Option<(f64, Arc<Promises>)>>,
+}
+
+impl LastPromises {
+    pub(super) fn within(&self, within: f64, tables: &Tables, buckets: &Buckets) -> Arc<Promises> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*last {
+            Some((ratio, promises)) if *ratio == within => promises.clone(),
+            _ => {
+                let promises = Arc::new(Promises::new(tables, buckets, within));
+                *last = Some((within, promises.clone()));
+                promises
+            }
+        }
     }
 }
 

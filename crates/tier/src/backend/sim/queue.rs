@@ -447,8 +447,8 @@ impl Source {
         let (skip, len) = ((offset - start) as usize, (end - start) as u32);
         let buffer = self.pool.take(len as usize).ok_or_else(lost)?;
         let read = Read { id: 0, offset: start, len, buffer: buffer.start.as_ptr(), round: 0 };
-        // SAFETY: the buffer is as long as the read. It is released below, and the queue is dropped before the
-        // pool.
+        // SAFETY: the buffer is as long as the read. It is released below, and the queue is dropped before
+        // the pool.
         let done = unsafe { complete_reads(self.queue.as_mut(), &[read])? };
         let complete =
             done.first().and_then(|c| c.result.ok()).is_some_and(|n| n as usize >= skip + into.len());

@@ -10,10 +10,9 @@
 //!
 //! A record whose writer was killed is at the end of the log, and is dropped. Any other fault is damage.
 
-use super::identity::Identity;
-use crate::calibrate;
-use crate::calibrate::Limits;
-use crate::calibrate::given_queries::{EffortPoint, QueryCalibration};
+use super::Limits;
+use super::given_queries::{EffortPoint, QueryCalibration};
+use crate::format::identity::Identity;
 use serde::{Deserialize, Serialize};
 
 /// Name of the log within an index.
@@ -63,7 +62,8 @@ pub fn check_name(name: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "{name:?} cannot name a calibration: a name has 1 to {LONGEST_NAME} bytes of letters, digits, '-', '_' and '.'"
+        "{name:?} cannot name a calibration: a name has 1 to {LONGEST_NAME} bytes of letters, digits, '-', \
+         '_' and '.'"
     ))
 }
 
@@ -146,7 +146,7 @@ fn apply(
         (CalibrationRecord::Measured(measured), at) => {
             // Of two efforts of which neither includes the other, either may find more.
             let series = None::<fn(&EffortPoint)>;
-            calibrate::check(&measured.calibration, &Limits { vectors, probes: 0, series })?;
+            super::check(&measured.calibration, &Limits { vectors, probes: 0, series })?;
             match at {
                 Ok(at) => calibrations[at] = measured,
                 Err(at) => calibrations.insert(at, measured),
