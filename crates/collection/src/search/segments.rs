@@ -5,7 +5,8 @@ use crate::error::CollectionError;
 use crate::parallel::{run_parallel, thread_count};
 use crate::state::{Located, State};
 use bathyal_index::{
-    Effort, Index, IndexError, NO_ID, Reach, RowSet, SearchOptions, SearchResult, SearchTotals, WithinPlan,
+    CalibrationChoice, Effort, Index, IndexError, NO_ID, Reach, RowSet, SearchOptions, SearchResult,
+    SearchTotals, WithinPlan,
 };
 use bathyal_tier::Control;
 use std::collections::BTreeMap;
@@ -90,7 +91,13 @@ impl SegmentSearch<'_> {
         let index =
             segment.index_for_search(self.resolved.field).map_err(|error| self.with_memory_for_all(error))?;
         let effort = effort_in(&index, self.resolved.options.effort);
-        let options = SearchOptions { k: k.min(set.count() as usize), effort, ..self.resolved.options };
+        let options = SearchOptions {
+            k: k.min(set.count() as usize),
+            effort,
+            // Segments have no other calibration, so no request looks for one.
+            calibration: CalibrationChoice::Build,
+            ..self.resolved.options
+        };
         let found = index.search_within(&self.resolved.queries, &options, set, self.control)?;
         let plan = PartPlan::for_segment(segment, &index, set, &found);
         // Distances to some of the rows are no measure.
