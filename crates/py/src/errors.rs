@@ -64,6 +64,7 @@ const IN_PYTHON: &[(&str, &str)] = &[
     ("create one with `bathyal collection create`", "create one with bathyal.Collection.create()"),
     ("run `bathyal verify`", "call bathyal.verify()"),
     ("(`bathyal compact`)", "with bathyal.compact()"),
+    ("make one with `bathyal calibrate`", "make one with Index.calibrate()"),
     ("(`bathyal copy`)", "with bathyal.copy()"),
     ("(`bathyal copy INDEX remote://HOST:PORT/NAME`)", "with bathyal.copy(index, 'remote://HOST:PORT/NAME')"),
     ("with `bathyal convert-stripes`", "with bathyal.convert_stripes()"),

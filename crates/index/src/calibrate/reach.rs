@@ -103,11 +103,11 @@ impl Unlike {
         let Unlike { queries, of } = self;
         let (what, advice) = match calibrated {
             Calibrated::Index => {
-                ("this index was", "calibrate it with some of them (bathyal calibrate), or ask for more")
+                ("this index was", "calibrate it with some of them (`calibrate`), or ask for more")
             }
             Calibrated::Indexes => (
                 "these indexes were",
-                "calibrate them with some of these queries (bathyal calibrate), or ask for more",
+                "calibrate them with some of these queries (`calibrate`), or ask for more",
             ),
             Calibrated::Segments => ("the segments of the collection were", "ask for more"),
         };
