@@ -263,7 +263,7 @@ fn codes_choose_nothing_if_as_many_vectors_are_compared_as_are_looked_at() {
 #[test]
 fn an_index_of_an_earlier_version_has_a_promise_of_its_own() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/indexes");
-    let report = inspect(&folder.join("version_2_later/lsh"), &Silent).unwrap();
+    let report = inspect(folder.join("version_2_later/lsh"), &Silent).unwrap();
     let entry = LshEntry::read(&report.manifest).unwrap();
     assert!(!entry.circle && entry.buckets(&report.manifest).unwrap().reach().is_finite());
     let told = format!("{report:?}");

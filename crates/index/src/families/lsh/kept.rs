@@ -53,7 +53,7 @@ impl Data {
 
     /// Draws hashes as a build does.
     fn hashes(&self, hashes: usize, seed: u64) -> CompoundHashes {
-        let mut centre = vec![0.0_f64; DIM];
+        let mut centre = [0.0_f64; DIM];
         for point in self.points.chunks_exact(DIM) {
             centre.iter_mut().zip(point).for_each(|(sum, value)| *sum += f64::from(*value));
         }
