@@ -151,7 +151,7 @@ pub mod groundtruth {
 /// ```
 ///
 /// Indexes in folders and at addresses (`s3://`, `remote://`) are listed and deleted through the store that
-/// contains them ([`remove`](crate::remove) also keeps files of others in the folder, and removes leftovers):
+/// contains them ([`remove`] also keeps files of others in the folder, and removes leftovers):
 ///
 /// ```
 /// use bathyal::store::within;

@@ -1,6 +1,6 @@
 //! Hops of graph searches through pages that hold many vectors each and share their links. A query submits
 //! the links of the pages that have arrived, page by page, suspends, and receives the pages to read next. The
-//! card holds the codes, as for [`hops`].
+//! card holds the codes, as for [`hops`](crate::hops).
 
 mod parts;
 

@@ -80,7 +80,7 @@ impl Buckets {
     /// Returns an upper bound of the probability that one hash of two points at least `distance` apart is
     /// equal.
     ///
-    /// On a circle it is the probability itself, since this decreases with the distance: see [`on_circle`].
+    /// On a circle it is the probability itself, since this decreases with the distance: see `on_circle`.
     ///
     /// With clamped values, let H be half the range of the offsets, and x the projection of the query. Inside
     /// of H, the boundaries are a grid with a random phase. So the points are apart if `|x| <= H - w` and
