@@ -293,10 +293,10 @@ fn load_cluster(
     let wrong = |reason| IndexError::damaged(directory.address(), "the manifest", reason);
     let set = VectorSet::of(directory, manifest, &entry.file)?;
     let (layout, metric) = (entry.layout(manifest).map_err(wrong)?, set.metric);
-    let (codec, bytes) = load_codec_and_centroids(directory, manifest, &entry)?;
+    let (mut codec, bytes) = load_codec_and_centroids(directory, manifest, &entry)?;
     check_codec(directory, &entry, &codec, metric)?;
     let file = entry.centroid_file(&layout, metric);
-    let centroids = Centroids::from_bytes(&bytes, &file, &layout, metric, manifest.vectors)
+    let mut centroids = Centroids::from_bytes(&bytes, &file, &layout, metric, manifest.vectors)
         .map_err(|error| error.at(directory.address().join(&entry.centroids.name), "the centroids"))?;
     // Freed before the codes are loaded, so that the file of centroids does not add to the peak of memory.
     drop(bytes);
@@ -305,7 +305,7 @@ fn load_cluster(
         load_rows(directory, manifest, rows, &centroids)?;
     }
     let identity = layout.identity();
-    let (mut codec, mut centroids, mut stored_codec) = (codec, centroids, None);
+    let mut stored_codec = None;
     let codes = if resident.code_bytes < entry.codes.code_bytes {
         let short = shorter::codec(&codec, resident.code_bytes).map_err(wrong)?;
         let shortener = shorter::Shortener {
@@ -332,11 +332,10 @@ fn load_cluster(
         Codes::Loaded { first_group, codes }
     };
     // Without this file, the places of ids are found by reading all vectors.
-    let positions = entry.positions.as_ref();
-    let positions = positions
-        .and_then(|file| Positions::open((directory, manifest), file, layout, centroids.groups()).ok());
-    let order = entry.places.as_ref().filter(|_| positions.is_none());
-    let order = order.and_then(|places| manifest.open_file(directory, places).ok());
+    let open_positions = |file| Positions::open((directory, manifest), file, layout, centroids.groups()).ok();
+    let positions = entry.positions.as_ref().and_then(open_positions);
+    let places = entry.places.as_ref().filter(|_| positions.is_none());
+    let order = places.and_then(|places| manifest.open_file(directory, places).ok());
     let centroids = Arc::new(centroids);
     if let Codes::Arriving(codes) = &codes {
         begin_arrival(directory, manifest, &entry, codes.clone(), (identity, centroids.clone()))?;
