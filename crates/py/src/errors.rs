@@ -52,6 +52,7 @@ const IN_PYTHON: &[(&str, &str)] = &[
     ("leave --delay (delay) out", "leave delay out"),
     ("mini_batch (--mini-batch)", "mini_batch"),
     ("--keep-uncertain (keep_uncertain)", "keep_uncertain=True"),
+    ("tables (--tables)", "tables"),
     ("--code-bytes", "code_bytes"),
     ("--in-flight", "in_flight"),
     ("lower -k or", "lower k or"),
