@@ -81,5 +81,8 @@ fn text(answer: &CalibrateOutput) -> String {
         let (least, most) = (least.recall, most.recall);
         let _ = writeln!(text, "calibration   k {k}: recall {least:.3} to {most:.3} can be asked for");
     }
+    for note in &report.notes {
+        let _ = writeln!(text, "note          {note}");
+    }
     text
 }

@@ -11,6 +11,7 @@ fn an_index_is_calibrated_with_given_queries() {
     assert!(text.contains("\nbefore        k 10: asked for 0.9, these queries found "), "{text}");
     let report = run("calibrate idx queries.fbin --queries 5 --json").json();
     assert_eq!((&report["name"], &report["queries"]), (&"default".into(), &5.into()), "{report}");
+    assert!(report["notes"][0].as_str().is_some_and(|note| note.starts_with("5 queries: ")), "{report}");
     let inspected = run("inspect idx").good();
     assert!(inspected.contains("\ncalibrated    default: 5 queries, "), "{inspected}");
     for name in ["text", "default", "build"] {

@@ -37,6 +37,8 @@ use xxhash_rust::xxh3::xxh3_64;
 pub const DEFAULT_CALIBRATION: &str = "default";
 /// The most queries that a calibration measures: the mean recall of so many is known to about 0.01.
 const MOST_QUERIES: usize = 1000;
+/// The fewest queries whose mean recall is known to about 0.02.
+const FEW_QUERIES: u32 = 200;
 /// The seed of the choice among more queries.
 const SEED: u64 = 0xca11;
 /// The time between two checks whether a calibration was cancelled.
@@ -70,6 +72,8 @@ pub struct CalibrateReport {
     /// The recall that searches with these queries found before, for each k, if they asked for 0.9, 0.95 and
     /// 0.99.
     pub before: Vec<RecallBefore>,
+    /// Notes for the user, such as too few queries for a recall that is known well.
+    pub notes: Vec<String>,
     /// Seconds to find the true neighbours.
     pub truth_seconds: f64,
     /// Seconds in all.
@@ -280,7 +284,8 @@ impl Index {
         let measured = QueryCalibration { name, measured_at, conditions, calibration };
         self.calibrations.append(self.stored.manifest(), &CalibrationRecord::Measured(measured.clone()))?;
         let seconds = started.elapsed().as_secs_f64();
-        Ok(CalibrateReport { measured, before, truth_seconds, seconds })
+        let notes = few_queries(count).into_iter().collect();
+        Ok(CalibrateReport { measured, before, notes, truth_seconds, seconds })
     }
 
     /// Returns the calibrations with queries of the user, in the order of their names.
@@ -623,6 +628,16 @@ fn recall_before(k: u32, points: &[EffortPoint]) -> impl Iterator<Item = RecallB
         Some(RecallBefore { k, asked, found: at.recall })
     };
     [0.9, 0.95, 0.99].into_iter().filter_map(found)
+}
+
+/// Returns a note if a mean over so few queries says little about others.
+fn few_queries(count: u32) -> Option<String> {
+    (count < FEW_QUERIES).then(|| {
+        format!(
+            "{count} queries: the recall of other queries may differ from theirs by more than 0.02; \
+             calibrate with {FEW_QUERIES} or more"
+        )
+    })
 }
 
 /// Returns the profile of memory, where many candidates and few probes are cheapest.
