@@ -27,7 +27,7 @@ const RANKED: usize = 30;
 const CACHED: usize = 256 * 1024;
 
 /// Vectors in the order of their groups, minus the mean of all.
-struct Set {
+struct GroupedSet {
     dim: usize,
     vectors: Vec<f32>,
     centroids: Vec<f32>,
@@ -73,8 +73,8 @@ fn nearest(all: &mut [Neighbor], count: usize) -> Vec<u32> {
     all[..count].iter().map(|n| n.id).collect()
 }
 
-impl Set {
-    fn new(dim: usize, mut base: Vec<f32>, mut queries: Vec<f32>) -> Result<Set, Box<dyn Error>> {
+impl GroupedSet {
+    fn new(dim: usize, mut base: Vec<f32>, mut queries: Vec<f32>) -> Result<GroupedSet, Box<dyn Error>> {
         let n = base.len() / dim;
         let mut mean = vec![0.0f64; dim];
         base.iter().enumerate().for_each(|(i, v)| mean[i % dim] += f64::from(*v) / n as f64);
@@ -98,7 +98,7 @@ impl Set {
                 nearest(&mut vectors.chunks_exact(dim).enumerate().map(row).collect::<Vec<_>>(), TRUE)
             })
             .collect();
-        Ok(Set { dim, vectors, centroids, starts, queries, truth })
+        Ok(GroupedSet { dim, vectors, centroids, starts, queries, truth })
     }
 
     fn residuals(&self) -> Vec<f32> {
@@ -117,7 +117,7 @@ impl Set {
 
 /// Encodes all groups. Returns their blocks, one group after the other, and the offset of each group's
 /// blocks. Appends the encoding time of each group, in microseconds a vector.
-fn encode(set: &Set, codec: &Codec, us_a_vector: &mut Vec<f64>) -> (Vec<u8>, Vec<usize>) {
+fn encode(set: &GroupedSet, codec: &Codec, us_a_vector: &mut Vec<f64>) -> (Vec<u8>, Vec<usize>) {
     let mut at = vec![0];
     for range in set.starts.windows(2) {
         at.push(at[at.len() - 1] + (range[1] - range[0]).div_ceil(SCAN_BLOCK) * codec.block_bytes());
@@ -135,7 +135,7 @@ fn encode(set: &Set, codec: &Codec, us_a_vector: &mut Vec<f64>) -> (Vec<u8>, Vec
 
 /// Returns the recall of unrounded estimates, from reconstructed vectors: the share of the true 10 among the
 /// best 10, and among the best 30.
-fn exact_recall(set: &Set, codec: &Codec, residuals: &[f32]) -> (f64, f64) {
+fn exact_recall(set: &GroupedSet, codec: &Codec, residuals: &[f32]) -> (f64, f64) {
     let dim = set.dim;
     let mut codes = vec![0; residuals.len() / dim * codec.code_bytes()];
     codec.encode(residuals, &mut codes, &mut EncodeScratch::default());
@@ -160,7 +160,7 @@ fn exact_recall(set: &Set, codec: &Codec, residuals: &[f32]) -> (f64, f64) {
     recalls(set, rankings)
 }
 
-fn recalls(set: &Set, rankings: Vec<Vec<Neighbor>>) -> (f64, f64) {
+fn recalls(set: &GroupedSet, rankings: Vec<Vec<Neighbor>>) -> (f64, f64) {
     let (mut first, mut more) = (0, 0);
     for (mut all, truth) in rankings.into_iter().zip(&set.truth) {
         let found = |ids: Vec<u32>| truth.iter().filter(|id| ids.contains(id)).count();
@@ -173,7 +173,7 @@ fn recalls(set: &Set, rankings: Vec<Vec<Neighbor>>) -> (f64, f64) {
 
 /// A prepared query and the encoded groups that it scans.
 struct GroupScanner<'a> {
-    set: &'a Set,
+    set: &'a GroupedSet,
     codec: &'a Codec,
     query: &'a CodeQuery,
     blocks: &'a [u8],
@@ -227,7 +227,7 @@ impl SquaredErrors {
     }
 }
 
-fn line(set: &Set, kind: CodeKind, bytes: usize, residuals: &[f32]) -> Result<String, Box<dyn Error>> {
+fn line(set: &GroupedSet, kind: CodeKind, bytes: usize, residuals: &[f32]) -> Result<String, Box<dyn Error>> {
     let (dim, n) = (set.dim, residuals.len() / set.dim);
     let step = n.div_ceil(SAMPLE);
     let sample: Vec<f32> = residuals.chunks_exact(dim).step_by(step).flatten().copied().collect();
@@ -299,7 +299,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let folder = PathBuf::from(std::env::var("BATHYAL_DATA").map_err(|_| "set BATHYAL_DATA")?).join(&name);
     let (dim, base) = read(&folder, "base", argument(1, "100000").parse()?)?;
     let (_, queries) = read(&folder, "query", argument(2, "100").parse()?)?;
-    let set = Set::new(dim, base, queries)?;
+    let set = GroupedSet::new(dim, base, queries)?;
     println!(
         "{name}: {} rows of {dim} in {} groups, {} queries\n",
         set.vectors.len() / dim,

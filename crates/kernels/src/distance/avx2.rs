@@ -1,7 +1,9 @@
 //! Kernels for AVX2 with FMA and F16C. Tails are read in overlapping pieces, never past the end.
 
 use super::bits;
-use super::kernel::{self, Cosine, InnerProduct, Kernel, Moments, SquaredL2, Table, tail_bytes};
+use super::kernel::{
+    self, Bf16, Cosine, F16, F32, I8, InnerProduct, Kernel, Moments, SquaredL2, Table, U8, tail_bytes,
+};
 use crate::element::Element;
 use crate::metric::Metric;
 use std::arch::x86_64::*;
@@ -29,10 +31,6 @@ trait FloatLanes {
     /// AVX2, and `count` components (1 to 7) readable at `at`; the other lanes become zero.
     unsafe fn load_part(at: *const u8, count: usize) -> __m256;
 }
-
-struct F32;
-struct F16;
-struct Bf16;
 
 /// Eight set lanes, then eight clear ones. A window of eight is the mask of a tail.
 static TAIL_MASKS: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -219,9 +217,6 @@ trait WideLanes {
     /// Converts a sum of products to a float.
     fn to_float(sum: i32) -> f32;
 }
-
-struct U8;
-struct I8;
 
 impl WideLanes for U8 {
     #[inline]

@@ -1,6 +1,6 @@
 //! Kernels for AVX-512 F, BW, DQ and VL. Tails are masked loads, which read no byte past the end.
 
-use super::kernel::{self, Cosine, InnerProduct, Kernel, Moments, SquaredL2, Table};
+use super::kernel::{self, Bf16, Cosine, F16, F32, I8, InnerProduct, Kernel, Moments, SquaredL2, Table, U8};
 use super::{bf16, bits};
 use crate::element::Element;
 use crate::metric::Metric;
@@ -17,10 +17,6 @@ trait FloatLanes {
     /// AVX-512, and the components of `mask` readable at `at`; the others become zero.
     unsafe fn load_masked(at: *const u8, mask: __mmask16) -> __m512;
 }
-
-struct F32;
-struct F16;
-struct Bf16;
 
 impl FloatLanes for F32 {
     const SIZE: usize = 4;
@@ -219,9 +215,6 @@ trait WideLanes {
     /// True if a sum of products may be negative.
     const SIGNED: bool;
 }
-
-struct U8;
-struct I8;
 
 macro_rules! wide_lanes {
     ($name:ident, $widen:ident, $signed:literal) => {

@@ -4,8 +4,8 @@
 /// Function for the distance of the `dim` components at two addresses of any alignment.
 pub(super) type PairFn = unsafe fn(*const u8, *const u8, usize) -> f32;
 
-/// Function for the distances from one query to several rows; see [`Batch`].
-pub(super) type BatchFn = unsafe fn(&Batch);
+/// Function for the distances from one query to several rows; see [`RowBatch`].
+pub(super) type BatchFn = unsafe fn(&RowBatch);
 
 /// The kernels that one [`super::Distance`] calls.
 #[derive(Clone, Copy)]
@@ -16,7 +16,7 @@ pub(super) struct Table {
 }
 
 /// The arguments of a batch function. The caller has checked every bound.
-pub(super) struct Batch {
+pub(super) struct RowBatch {
     /// `dim` components.
     pub(super) query: *const u8,
     /// The first row.
@@ -32,6 +32,17 @@ pub(super) struct Batch {
     pub(super) count: usize,
     pub(super) dim: usize,
 }
+
+/// Components of four bytes. The file of each ISA says how it loads them; so it is for the types below.
+pub(super) struct F32;
+/// Components of half precision.
+pub(super) struct F16;
+/// Components of two bytes with the exponent of a float.
+pub(super) struct Bf16;
+/// Unsigned bytes.
+pub(super) struct U8;
+/// Signed bytes.
+pub(super) struct I8;
 
 /// The three sums of a cosine: `a.b`, `a.a` and `b.b`.
 #[derive(Clone, Copy)]
@@ -97,7 +108,7 @@ pub(super) const PREFETCH_ROWS: usize = 16;
 /// Most bytes of a row that are prefetched. The hardware prefetches the rest of a long row by itself.
 pub(super) const PREFETCH_ROW_BYTES: usize = 1024;
 
-impl Batch {
+impl RowBatch {
     /// Returns the number of rows to prefetch ahead.
     #[inline(always)]
     pub(super) fn rows_ahead(&self) -> usize {
@@ -217,7 +228,7 @@ macro_rules! batch_loop {
         }
 
         $(#[target_feature(enable = $feature)])?
-        unsafe fn by_id<D: PairDistance, K: Kernel>(batch: &$crate::distance::kernel::Batch) {
+        unsafe fn by_id<D: PairDistance, K: Kernel>(batch: &$crate::distance::kernel::RowBatch) {
             // SAFETY: the caller has checked that `ids` and `out` hold `count` items and that the row of
             // every id is in `rows`.
             let (ids, out) = unsafe {
@@ -242,7 +253,7 @@ macro_rules! batch_loop {
         }
 
         $(#[target_feature(enable = $feature)])?
-        unsafe fn in_order<D: PairDistance, K: Kernel>(batch: &$crate::distance::kernel::Batch) {
+        unsafe fn in_order<D: PairDistance, K: Kernel>(batch: &$crate::distance::kernel::RowBatch) {
             // SAFETY: the caller has checked that `out` holds `count` items.
             let out = unsafe { std::slice::from_raw_parts_mut(batch.out, batch.count) };
             for (position, distance) in out.iter_mut().enumerate() {

@@ -27,7 +27,7 @@ pub use isa::Isa;
 
 use crate::element::Element;
 use crate::metric::Metric;
-use kernel::{Batch, Table};
+use kernel::{RowBatch, Table};
 use std::fmt;
 
 /// Most dimensions for which every sum of the integer kernels fits 32 bits (2^16 times 255 squared is just
@@ -210,8 +210,8 @@ impl Distance {
     }
 
     #[inline]
-    fn batch(&self, query: &[u8], rows: Rows<'_>, ids: *const u32, out: &mut [f32]) -> Batch {
-        Batch {
+    fn batch(&self, query: &[u8], rows: Rows<'_>, ids: *const u32, out: &mut [f32]) -> RowBatch {
+        RowBatch {
             query: query.as_ptr(),
             rows: rows.bytes.as_ptr(),
             stride: rows.stride,

@@ -5,7 +5,9 @@
 //! 64-bit Arm has `fcvtl`; `udot` and `sdot` are detected at run time.
 
 use super::bits;
-use super::kernel::{self, Cosine, InnerProduct, Kernel, Moments, SquaredL2, Table, tail_bytes};
+use super::kernel::{
+    self, Bf16, Cosine, F16, F32, I8, InnerProduct, Kernel, Moments, SquaredL2, Table, U8, tail_bytes,
+};
 use crate::element::Element;
 use crate::metric::Metric;
 use std::arch::aarch64::*;
@@ -22,10 +24,6 @@ trait FloatLanes {
     /// `count` components (1 to 3) are readable at `at`; the other lanes become zero.
     unsafe fn load_part(at: *const u8, count: usize) -> float32x4_t;
 }
-
-struct F32;
-struct F16;
-struct Bf16;
 
 impl FloatLanes for F32 {
     const SIZE: usize = 4;
@@ -303,9 +301,6 @@ trait Bytes {
     /// Converts a sum of products to a float.
     fn to_float(sum: u32) -> f32;
 }
-
-struct U8;
-struct I8;
 
 impl Bytes for U8 {
     #[inline]

@@ -4,7 +4,7 @@
 //! 32-bit lanes of the SIMD kernels.
 
 use super::bits;
-use super::kernel::{self, Cosine, InnerProduct, Kernel, Moments, SquaredL2, Table};
+use super::kernel::{self, Bf16, Cosine, F16, F32, I8, InnerProduct, Kernel, Moments, SquaredL2, Table, U8};
 use crate::element::Element;
 use crate::metric::Metric;
 use half::{bf16, f16};
@@ -20,12 +20,6 @@ trait Component {
     fn squared_difference(a: &[u8], b: &[u8]) -> Self::Sum;
     fn round(sum: Self::Sum) -> f32;
 }
-
-struct F32;
-struct F16;
-struct Bf16;
-struct U8;
-struct I8;
 
 macro_rules! float_component {
     ($name:ident, $size:literal, $read:expr) => {

@@ -6,7 +6,7 @@
 //! cannot be negative), so lanes may wrap before that.
 
 use super::avx512::integer_moments;
-use super::kernel::{self, Cosine, InnerProduct, Kernel, Moments, SquaredL2, Table};
+use super::kernel::{self, Cosine, I8, InnerProduct, Kernel, Moments, SquaredL2, Table, U8};
 use crate::element::Element;
 use crate::metric::Metric;
 use std::arch::x86_64::*;
@@ -37,9 +37,6 @@ trait Bytes {
     /// True if a sum of products may be negative.
     const SIGNED: bool;
 }
-
-struct U8;
-struct I8;
 
 impl Bytes for U8 {
     const SIGNED: bool = false;

@@ -13,7 +13,7 @@ use std::collections::BinaryHeap;
 
 /// A move of one value of a compound hash into an adjacent cell.
 #[derive(Debug, Clone, Copy)]
-struct Step {
+struct CellStep {
     /// Squared distance to the boundary, in cells.
     score: f32,
     /// Bits of the key that change.
@@ -30,7 +30,7 @@ struct Perturbation {
 }
 
 impl Perturbation {
-    fn new(steps: &[Step], first: usize, second: Option<usize>) -> Option<Perturbation> {
+    fn new(steps: &[CellStep], first: usize, second: Option<usize>) -> Option<Perturbation> {
         let score = steps.get(first)?.score;
         let score = match second {
             Some(second) => score + steps.get(second)?.score,
@@ -66,7 +66,7 @@ impl Eq for Perturbation {}
 #[derive(Debug, Default)]
 pub struct PerturbationScratch {
     /// In ascending order of scores.
-    steps: Vec<Step>,
+    steps: Vec<CellStep>,
     next: BinaryHeap<Perturbation>,
 }
 
@@ -105,7 +105,7 @@ impl CompoundHashes {
                     // Values outside all cells, and NaN, have distance 0.
                     let distance = distance.max(0.0);
                     let bits = (cell_bits ^ self.spread_out(to)) << (self.hashes - 1 - hash);
-                    steps.push(Step { score: distance * distance, bits, hash });
+                    steps.push(CellStep { score: distance * distance, bits, hash });
                 };
                 if low > 0 {
                     step(value - low as f32, low - 1);

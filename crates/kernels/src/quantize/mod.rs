@@ -16,7 +16,7 @@ use crate::distance::Isa;
 use crate::kmeans::KMeansError;
 use crate::metric::Metric;
 pub use code::block::{GroupScan, SCAN_BLOCK};
-use code::bytes::{Reader, Writer};
+use code::bytes::{ByteReader, ByteWriter};
 pub use code::{CodeKind, MAX_DIM, QuantizeError};
 use planes::{GroupQuery, PlaneQuantizer, PlaneQuery, PlaneScratch};
 pub use planes::{PlaneCodes, PlaneNumbers, ScanNumbers};
@@ -195,7 +195,7 @@ impl Codec {
 
     /// Serializes the codec, little-endian, in the layout of `docs/format/codes.md`.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut writer = Writer::default();
+        let mut writer = ByteWriter::default();
         writer.bytes(&MAGIC);
         writer.u32(match &self.body {
             Body::Planes(quantizer) if quantizer.has_byte_rotation() => BYTES_VERSION,
@@ -225,7 +225,7 @@ impl Codec {
     /// # Errors
     /// [`QuantizeError::Malformed`] for truncated, over-long or inconsistent bytes and for later versions.
     pub fn from_bytes(bytes: &[u8]) -> Result<Codec, QuantizeError> {
-        let mut reader = Reader::new(bytes);
+        let mut reader = ByteReader::new(bytes);
         if reader.take(4)? != MAGIC {
             return Err(QuantizeError::Malformed("the first four bytes are not BYCD"));
         }

@@ -3,9 +3,9 @@
 use super::QuantizeError;
 
 #[derive(Default)]
-pub(in crate::quantize) struct Writer(Vec<u8>);
+pub(in crate::quantize) struct ByteWriter(Vec<u8>);
 
-impl Writer {
+impl ByteWriter {
     pub(in crate::quantize) fn bytes(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
     }
@@ -23,11 +23,11 @@ impl Writer {
     }
 }
 
-pub(in crate::quantize) struct Reader<'a>(&'a [u8]);
+pub(in crate::quantize) struct ByteReader<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> ByteReader<'a> {
     pub(in crate::quantize) fn new(bytes: &'a [u8]) -> Self {
-        Reader(bytes)
+        ByteReader(bytes)
     }
 
     pub(in crate::quantize) fn take(&mut self, len: usize) -> Result<&'a [u8], QuantizeError> {

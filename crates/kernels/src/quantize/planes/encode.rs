@@ -227,7 +227,7 @@ pub(super) fn try_scales_scalar(
     for ((&inverse, dot), norm) in inverses.iter().zip(&mut dots).zip(&mut norms) {
         let (mut dot_lanes, mut norm_lanes) = ([0.0f32; LANES], [0.0f32; LANES]);
         for at in (0..rotated.len()).step_by(LANES) {
-            let step = Step::new(grid, rotated, at);
+            let step = GridStep::new(grid, rotated, at);
             for i in 0..LANES {
                 let value = step.level(i, inverse) * step.steps[i];
                 dot_lanes[i] += value * step.rotated[i];
@@ -249,7 +249,7 @@ pub(super) fn round_at_scale_scalar(
 ) -> f32 {
     let mut dots = [0.0f32; LANES];
     for at in (0..rotated.len()).step_by(LANES) {
-        let step = Step::new(grid, rotated, at);
+        let step = GridStep::new(grid, rotated, at);
         for i in 0..LANES {
             let level = step.level(i, inverse);
             let value = level * step.steps[i];
@@ -262,17 +262,17 @@ pub(super) fn round_at_scale_scalar(
 }
 
 /// Sixteen dimensions of the grid and of a row.
-struct Step<'a> {
+struct GridStep<'a> {
     rotated: &'a [f32],
     steps: &'a [f32],
     inverse_steps: &'a [f32],
     middles: &'a [f32],
 }
 
-impl<'a> Step<'a> {
+impl<'a> GridStep<'a> {
     #[inline(always)]
     fn new(grid: &'a Grid, rotated: &'a [f32], at: usize) -> Self {
-        Step {
+        GridStep {
             rotated: &rotated[at..at + LANES],
             steps: &grid.steps[at..at + LANES],
             inverse_steps: &grid.inverse_steps[at..at + LANES],

@@ -5,7 +5,7 @@
 //! small, have fine steps. The sums are whole numbers, the same with every instruction set.
 
 use super::encode::{PlaneScratch, dot};
-use super::layout::{GROUP, GROUP_WORD, Layout};
+use super::layout::{GROUP, GROUP_WORD, PlaneLayout};
 use super::quantizer::{GAUSSIAN_ERROR, GAUSSIAN_STEP, PlaneQuantizer};
 use super::rotation::QueryParts;
 #[cfg(target_arch = "x86_64")]
@@ -238,7 +238,7 @@ pub(super) fn sums_of(values: &[f32; 4], first: f32, step: f32) -> [u8; 16] {
 
 /// The reference kernel, and the kernel for CPUs without another.
 fn scan_scalar(
-    layout: &Layout,
+    layout: &PlaneLayout,
     query: &GroupQuery,
     terms: ScoreTerms,
     group: &GroupScan<'_>,

@@ -3,7 +3,7 @@
 //! number.
 
 use super::group::{GroupQuery, ScoreTerms, sums_of};
-use super::layout::{GROUP_WORD, Layout};
+use super::layout::{GROUP_WORD, PlaneLayout};
 use super::quantizer::PlaneQuantizer;
 use crate::quantize::code::block::GroupScan;
 use crate::quantize::code::block::SCAN_BLOCK;
@@ -30,7 +30,7 @@ pub(super) unsafe fn fill_tables(quantizer: &PlaneQuantizer, query: &mut GroupQu
 /// has two quads of tables and of weights for each word.
 #[target_feature(enable = "avx2,f16c")]
 pub(super) unsafe fn scan(
-    layout: &Layout,
+    layout: &PlaneLayout,
     query: &GroupQuery,
     terms: ScoreTerms,
     group: &GroupScan<'_>,

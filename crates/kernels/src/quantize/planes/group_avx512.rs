@@ -2,7 +2,7 @@
 //! 16 entries, and VNNI weights and sums the four entries of each code.
 
 use super::group::{GroupQuery, ScoreTerms};
-use super::layout::{GROUP_WORD, Layout};
+use super::layout::{GROUP_WORD, PlaneLayout};
 use super::quantizer::PlaneQuantizer;
 use crate::quantize::code::block::GroupScan;
 use crate::quantize::code::block::SCAN_BLOCK;
@@ -42,7 +42,7 @@ fn sums_of(values: &[f32; 4], first: f32, step: f32) -> [u8; 16] {
 /// its codes; `query` has two quads of tables and of weights for each word.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi,avx512vnni")]
 pub(super) unsafe fn scan(
-    layout: &Layout,
+    layout: &PlaneLayout,
     query: &GroupQuery,
     terms: ScoreTerms,
     group: &GroupScan<'_>,

@@ -24,7 +24,7 @@ const NO_GROUP: u32 = u32::MAX;
 
 /// Layout of the codes of one codec.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Layout {
+pub(super) struct PlaneLayout {
     /// Bits of each group of 8 dimensions, not increasing, none 0.
     pub(super) group_bits: Vec<u8>,
     pub(super) factor_bytes: usize,
@@ -42,7 +42,7 @@ pub(super) struct Layout {
     plane_starts: Vec<usize>,
 }
 
-impl Layout {
+impl PlaneLayout {
     /// Creates a layout. `group_bits` is not empty; its values are 1 to 8 and not increasing. `factor_bytes`
     /// is 4 (two f16) or 8 (two f32).
     pub(super) fn new(group_bits: Vec<u8>, factor_bytes: usize) -> Self {
@@ -57,7 +57,7 @@ impl Layout {
         }
         let end = factor_bytes + content.len();
         let code_bytes = end.max(LEAST_BYTES);
-        let mut layout = Layout {
+        let mut layout = PlaneLayout {
             group_bits,
             factor_bytes,
             code_bytes,

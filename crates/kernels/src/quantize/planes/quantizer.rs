@@ -1,10 +1,10 @@
 //! The trained quantizer, which encoding, scoring and scanning share.
 
 use super::factors::load_factors;
-use super::layout::{GROUP, Layout};
+use super::layout::{GROUP, PlaneLayout};
 use super::rotation::Rotation;
 use crate::quantize::code::QuantizeError;
-use crate::quantize::code::bytes::{Reader, Writer};
+use crate::quantize::code::bytes::{ByteReader, ByteWriter};
 use std::sync::Arc;
 
 /// Step of the best uniform grid of 1 to 8 bits for a Gaussian of variance 1 (Max, 1960). Index 0: no bits.
@@ -32,7 +32,7 @@ pub(in crate::quantize) struct PlaneQuantizer {
     pub(super) tail: f32,
     /// Unit of stored squared norms, so that they fit f16.
     pub(super) norm_unit: f32,
-    pub(super) layout: Layout,
+    pub(super) layout: PlaneLayout,
 }
 
 impl PlaneQuantizer {
@@ -68,7 +68,7 @@ impl PlaneQuantizer {
         self.layout.group_bits.first().is_some_and(|&b| usize::from(b) >= FINE_QUERY_BITS)
     }
 
-    pub(in crate::quantize) fn write(&self, writer: &mut Writer) {
+    pub(in crate::quantize) fn write(&self, writer: &mut ByteWriter) {
         writer.u32(self.layout.factor_bytes as u32);
         writer.u32(self.layout.group_bits.len() as u32);
         writer.bytes(&self.layout.group_bits);
@@ -88,7 +88,7 @@ impl PlaneQuantizer {
     pub(in crate::quantize) fn read(
         dim: usize,
         byte_rotation: bool,
-        reader: &mut Reader<'_>,
+        reader: &mut ByteReader<'_>,
     ) -> Result<Self, QuantizeError> {
         let factor_bytes = reader.u32()? as usize;
         let groups = reader.u32()? as usize;
@@ -104,7 +104,7 @@ impl PlaneQuantizer {
                 "the bits of the dimensions are not 1 to 8 in falling order",
             ));
         }
-        let layout = Layout::new(group_bits, factor_bytes);
+        let layout = PlaneLayout::new(group_bits, factor_bytes);
         let units = reader.floats(2)?;
         let mean = reader.floats(dim)?;
         let steps = reader.floats(layout.dims())?;

@@ -1,6 +1,6 @@
 //! A query that is prepared for scoring plane codes.
 
-use super::layout::Layout;
+use super::layout::PlaneLayout;
 use super::quantizer::PlaneQuantizer;
 use super::rotation::QueryParts;
 use crate::metric::Metric;
@@ -33,7 +33,7 @@ pub(in crate::quantize) struct PlaneQuery {
 }
 
 impl PlaneQuery {
-    fn set_bytes(&mut self, fine: bool, layout: &Layout) {
+    fn set_bytes(&mut self, fine: bool, layout: &PlaneLayout) {
         let values = &self.rotated[..layout.dims()];
         let widest = values.iter().fold(0.0f32, |a, v| a.max(v.abs()));
         // 126.5 high units leave space for the carry of a low half that is rounded up.

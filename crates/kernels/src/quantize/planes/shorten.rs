@@ -5,7 +5,7 @@
 //! error is a quarter larger than that of a code whose levels and scale are chosen for the fewer bits.
 
 use super::encode::{PlaneScratch, dot};
-use super::layout::{GROUP, GROUP_WORD, Layout};
+use super::layout::{GROUP, GROUP_WORD, PlaneLayout};
 use super::quantizer::{GAUSSIAN_ERROR, GAUSSIAN_STEP, PlaneQuantizer};
 use super::train::{allocate, factor_bytes, weight};
 use crate::quantize::code::block::SCAN_BLOCK;
@@ -35,7 +35,7 @@ impl PlaneQuantizer {
             variances.chunks(GROUP).map(|group| group.iter().map(|v| weight(*v)).sum()).collect();
         // No group gets more bits than in the long code, which could not fill them.
         let group_bits = allocate(&weights, plane_bytes, |g| self.layout.group_bits[g]);
-        let layout = Layout::new(group_bits, factor_bytes);
+        let layout = PlaneLayout::new(group_bits, factor_bytes);
         let kept = &variances[..layout.dims()];
         let bits = |d: usize| layout.bits(d) as usize;
         let step = |(d, v): (usize, &f64)| GAUSSIAN_STEP[bits(d)] * v.sqrt() as f32;
@@ -94,7 +94,7 @@ impl PlaneQuantizer {
 }
 
 /// Writes the grid point of `levels`, scaled by `gain`, to `point`.
-fn decode_point(layout: &Layout, levels: &[u8], steps: &[f32], gain: f32, point: &mut [f32]) {
+fn decode_point(layout: &PlaneLayout, levels: &[u8], steps: &[f32], gain: f32, point: &mut [f32]) {
     let grid = levels.chunks_exact(GROUP).zip(steps.chunks_exact(GROUP)).zip(point.chunks_exact_mut(GROUP));
     for (g, ((levels, steps), point)) in grid.enumerate() {
         let middle = layout.middle(g * GROUP);

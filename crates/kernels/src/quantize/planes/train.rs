@@ -1,7 +1,7 @@
 //! Training: the number of bits and the grid of each dimension.
 
 use super::axes::{self, Axes};
-use super::layout::{GROUP, LEAST_BYTES, Layout};
+use super::layout::{GROUP, LEAST_BYTES, PlaneLayout};
 use super::quantizer::{GAUSSIAN_ERROR, GAUSSIAN_STEP, PlaneQuantizer};
 use super::rotation::Rotation;
 use crate::kmeans::random::{Random, sample_rows};
@@ -29,7 +29,7 @@ impl PlaneQuantizer {
         seed: u64,
     ) -> Result<Self, QuantizeError> {
         let factor_bytes = if usize::from(bits) >= FINE_BITS { 8 } else { 4 };
-        let layout = Layout::new(vec![bits; dim.div_ceil(GROUP)], factor_bytes);
+        let layout = PlaneLayout::new(vec![bits; dim.div_ceil(GROUP)], factor_bytes);
         if layout.code_bytes > code_bytes {
             let kind = CodeKind::RaBitQ { bits };
             return Err(QuantizeError::CodeBytes { code_bytes, kind, least: layout.code_bytes });
@@ -62,7 +62,7 @@ impl PlaneQuantizer {
             variances.chunks(GROUP).map(|group| group.iter().map(|v| weight(*v)).sum()).collect();
         let group_bits = allocate(&weights, plane_bytes, |_| MOST_BITS);
         axes::mix_runs(&mut axes, &mut variances, &group_bits, dim, seed);
-        let layout = Layout::new(group_bits, factor_bytes);
+        let layout = PlaneLayout::new(group_bits, factor_bytes);
         let kept = layout.dims().min(dim);
         let mut columns = vec![0.0f32; dim * kept];
         for (a, axis) in axes.chunks_exact(dim).take(kept).enumerate() {
@@ -81,7 +81,7 @@ impl PlaneQuantizer {
         rotation: Rotation,
         variances: Vec<f64>,
         total: f64,
-        layout: Layout,
+        layout: PlaneLayout,
     ) -> Result<Self, QuantizeError> {
         // Data whose variance vanishes in a float still needs a grid step above zero.
         let unit = if total >= f64::from(f32::MIN_POSITIVE) { total.min(f64::from(f32::MAX)) } else { 1.0 };

@@ -8,7 +8,7 @@ mod score_avx512;
 use crate::kmeans::random::{Random, sample_rows};
 use crate::kmeans::{KMeansOptions, Panels, kmeans};
 use crate::metric::Metric;
-use crate::quantize::code::bytes::{Reader, Writer};
+use crate::quantize::code::bytes::{ByteReader, ByteWriter};
 use crate::quantize::code::{QuantizeError, finite_or_zero};
 use score::Lookup;
 pub(super) use score::score;
@@ -183,12 +183,12 @@ impl ProductQuantizer {
         prepared.tables.extend(prepared.exact.iter().map(|v| (v * inverse + 0.5) as u8));
     }
 
-    pub(super) fn write(&self, writer: &mut Writer) {
+    pub(super) fn write(&self, writer: &mut ByteWriter) {
         writer.u32(self.subspaces() as u32);
         writer.floats(&self.centroids);
     }
 
-    pub(super) fn read(bits: usize, dim: usize, reader: &mut Reader<'_>) -> Result<Self, QuantizeError> {
+    pub(super) fn read(bits: usize, dim: usize, reader: &mut ByteReader<'_>) -> Result<Self, QuantizeError> {
         let subspaces = reader.u32()? as usize;
         if subspaces == 0 || subspaces > dim {
             return Err(QuantizeError::Malformed("number of subspaces out of range"));

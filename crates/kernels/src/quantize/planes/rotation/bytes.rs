@@ -9,7 +9,7 @@
 use super::{bytes_avx2, bytes_avx512};
 #[cfg(target_arch = "x86_64")]
 use crate::distance::Isa;
-use crate::quantize::code::bytes::{Reader, Writer};
+use crate::quantize::code::bytes::{ByteReader, ByteWriter};
 use crate::quantize::code::{QuantizeError, finite_or_zero, nearest_whole};
 use std::sync::OnceLock;
 
@@ -161,7 +161,7 @@ impl ByteRotation {
         }
     }
 
-    pub(super) fn write(&self, writer: &mut Writer) {
+    pub(super) fn write(&self, writer: &mut ByteWriter) {
         writer.u32(self.kept as u32);
         writer.floats(&self.scales);
         let column = |input| (0..self.kept).map(move |axis| self.weight(input, axis).cast_unsigned());
@@ -169,7 +169,7 @@ impl ByteRotation {
     }
 
     /// Reads the bytes of [`ByteRotation::write`] after the number of axes.
-    pub(super) fn read(dim: usize, kept: usize, reader: &mut Reader<'_>) -> Result<Self, QuantizeError> {
+    pub(super) fn read(dim: usize, kept: usize, reader: &mut ByteReader<'_>) -> Result<Self, QuantizeError> {
         let scales = reader.floats(kept)?;
         let weights = reader.take(dim * kept)?;
         if weights.contains(&i8::MIN.cast_unsigned()) || scales.iter().any(|scale| *scale <= 0.0) {

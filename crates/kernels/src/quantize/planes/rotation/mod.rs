@@ -12,7 +12,7 @@ mod hadamard;
 use crate::kmeans::random::Random;
 use crate::product::{Product, multiply};
 use crate::quantize::code::QuantizeError;
-use crate::quantize::code::bytes::{Reader, Writer};
+use crate::quantize::code::bytes::{ByteReader, ByteWriter};
 use bytes::ByteRotation;
 pub(super) use bytes::QueryParts;
 use dense::sum_columns;
@@ -114,7 +114,7 @@ impl Rotation {
         }
     }
 
-    pub(super) fn write(&self, writer: &mut Writer) {
+    pub(super) fn write(&self, writer: &mut ByteWriter) {
         match self {
             Rotation::Hadamard { signs, .. } => {
                 writer.u32(0);
@@ -134,7 +134,7 @@ impl Rotation {
         dim: usize,
         most: usize,
         byte_rotation: bool,
-        reader: &mut Reader<'_>,
+        reader: &mut ByteReader<'_>,
     ) -> Result<Self, QuantizeError> {
         let kept = reader.u32()? as usize;
         if kept == 0 {
