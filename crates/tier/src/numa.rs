@@ -25,7 +25,7 @@ pub(crate) fn parse_list(text: &str, most: u32) -> Vec<u32> {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Node {
+struct NumaNode {
     number: u32,
     /// Processors of the node that this process may use, at least one.
     processors: Vec<u32>,
@@ -34,7 +34,7 @@ struct Node {
 /// The nodes with processors that a process may use; there is at least one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nodes {
-    nodes: Vec<Node>,
+    nodes: Vec<NumaNode>,
     /// Index in `nodes` of the node of each thread, repeated after as many threads as there are processors.
     thread_nodes: Vec<usize>,
 }
@@ -60,7 +60,7 @@ impl Nodes {
             let mut processors = list(&root.join(format!("node{number}/cpulist")))?;
             processors.retain(|processor| allowed.contains(processor));
             if !processors.is_empty() {
-                nodes.push(Node { number, processors });
+                nodes.push(NumaNode { number, processors });
             }
         }
         if nodes.is_empty() {
@@ -109,7 +109,7 @@ impl Nodes {
         self.nodes.iter().position(|node| node.processors.contains(&processor)).unwrap_or(0)
     }
 
-    fn node(&self, at: usize) -> Result<&Node, TierError> {
+    fn node(&self, at: usize) -> Result<&NumaNode, TierError> {
         let missing = || {
             let what = format!("there is no NUMA node with index {at}: the nodes are {:?}", self.numbers());
             TierError::Parameter(what)
@@ -173,7 +173,7 @@ fn refused(operation: &'static str, source: std::io::Error) -> TierError {
 
 /// Returns the node index of each thread: every thread goes to the node with the fewest threads per
 /// processor.
-fn thread_nodes(nodes: &[Node]) -> Vec<usize> {
+fn thread_nodes(nodes: &[NumaNode]) -> Vec<usize> {
     let processors = nodes.iter().map(|node| node.processors.len()).sum();
     let mut threads = vec![0_usize; nodes.len()];
     let mut thread_nodes = Vec::with_capacity(processors);

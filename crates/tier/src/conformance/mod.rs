@@ -32,7 +32,7 @@ pub struct Capabilities<'a> {
 /// The first breach of the contract that the suite found.
 #[derive(Debug, thiserror::Error)]
 #[error("{check}: {what}")]
-pub struct Failure {
+pub struct ConformanceFailure {
     /// The check's name.
     pub check: &'static str,
     /// Expected and actual result.
@@ -86,7 +86,7 @@ impl QueryShare {
 ///
 /// # Errors
 /// The first breach of the contract.
-pub fn check(make: Make<'_>, capabilities: Capabilities<'_>) -> Result<(), Failure> {
+pub fn check(make: Make<'_>, capabilities: Capabilities<'_>) -> Result<(), ConformanceFailure> {
     check_share(make, capabilities, QueryShare { one_in: 1 })
 }
 
@@ -94,11 +94,15 @@ pub fn check(make: Make<'_>, capabilities: Capabilities<'_>) -> Result<(), Failu
 ///
 /// # Errors
 /// The first breach of the contract.
-pub fn check_far(make: Make<'_>, capabilities: Capabilities<'_>) -> Result<(), Failure> {
+pub fn check_far(make: Make<'_>, capabilities: Capabilities<'_>) -> Result<(), ConformanceFailure> {
     check_share(make, capabilities, QueryShare { one_in: 8 })
 }
 
-fn check_share(make: Make<'_>, capabilities: Capabilities<'_>, share: QueryShare) -> Result<(), Failure> {
+fn check_share(
+    make: Make<'_>,
+    capabilities: Capabilities<'_>,
+    share: QueryShare,
+) -> Result<(), ConformanceFailure> {
     let tier = make(content(LEN));
     type Check = fn(&Arc<dyn Tier>) -> Outcome;
     let queue_checks: [(&'static str, Check); 11] = [
@@ -115,7 +119,7 @@ fn check_share(make: Make<'_>, capabilities: Capabilities<'_>, share: QueryShare
         ("concurrent queues", queues::concurrent_queues),
     ];
     for (name, run) in queue_checks {
-        run(&tier).map_err(|Breach(what)| Failure { check: name, what })?;
+        run(&tier).map_err(|Breach(what)| ConformanceFailure { check: name, what })?;
     }
     type QueryCheck = fn(&Arc<dyn Tier>, QueryShare) -> Outcome;
     let query_checks: [(&'static str, QueryCheck); 7] = [
@@ -128,7 +132,7 @@ fn check_share(make: Make<'_>, capabilities: Capabilities<'_>, share: QueryShare
         ("more reads than depth", queries::more_reads_than_depth),
     ];
     for (name, run) in query_checks {
-        run(&tier, share).map_err(|Breach(what)| Failure { check: name, what })?;
+        run(&tier, share).map_err(|Breach(what)| ConformanceFailure { check: name, what })?;
     }
     if tier.writable().is_some() {
         let checks: [(&'static str, Check); 4] = [
@@ -139,11 +143,11 @@ fn check_share(make: Make<'_>, capabilities: Capabilities<'_>, share: QueryShare
         ];
         for (name, run) in checks {
             // Each check gets unchanged bytes.
-            run(&make(content(LEN))).map_err(|Breach(what)| Failure { check: name, what })?;
+            run(&make(content(LEN))).map_err(|Breach(what)| ConformanceFailure { check: name, what })?;
         }
     }
     drop(tier);
-    let failure_of = |check| move |Breach(what)| Failure { check, what };
+    let failure_of = |check| move |Breach(what)| ConformanceFailure { check, what };
     queries::tiny_tiers(make).map_err(failure_of("tiny tiers"))?;
     if let Some(make) = capabilities.failing {
         queues::damaged_byte(make).map_err(failure_of("errors in the middle of a batch"))?;

@@ -1,7 +1,7 @@
 //! Admission: gives staged reads their buffers, in order, and to a batch all of its buffers or none.
 
 use super::core::Core;
-use super::ops::{Failure, Op};
+use super::ops::{Op, ReadFailure};
 use std::collections::HashSet;
 
 impl Core {
@@ -83,7 +83,7 @@ impl Core {
         let needed = self.pool.budget_for(unit.iter().map(|op| self.ops[*op as usize].len as usize));
         self.refused_at = None;
         for id in unit {
-            self.fail(id, Failure::Budget { needed });
+            self.fail(id, ReadFailure::Budget { needed });
         }
     }
 }

@@ -197,7 +197,7 @@ impl Core {
     pub(super) fn staged_batches(&self) -> std::collections::BTreeMap<u32, (usize, usize)> {
         let mut batches = std::collections::BTreeMap::new();
         for op in self.staged.iter().map(|id| &self.ops[*id as usize]) {
-            if op.stage == super::ops::Stage::Staged && !self.groups[op.group as usize].stream {
+            if op.stage == super::ops::ReadStage::Staged && !self.groups[op.group as usize].stream {
                 let (held, waiting): &mut (usize, usize) = batches.entry(op.group).or_default();
                 *held += usize::from(op.buffer.is_some());
                 *waiting += 1;

@@ -1,7 +1,7 @@
 //! Submits staged reads to the device, records completions, and waits for the last reads at the end of a run.
 
 use super::core::Core;
-use super::ops::{Failure, Stage};
+use super::ops::{ReadFailure, ReadStage};
 use crate::contract::{Completion, Read};
 use crate::error::{RunError, TierError};
 use std::task::Waker;
@@ -46,11 +46,11 @@ impl Core {
             let Some(id) = self.staged.pop_front() else { break };
             self.admitted = self.admitted.saturating_sub(1);
             let op = &mut self.ops[id as usize];
-            if op.stage == Stage::Withdrawn {
+            if op.stage == ReadStage::Withdrawn {
                 self.arrive(id);
                 continue;
             }
-            op.stage = Stage::InFlight;
+            op.stage = ReadStage::InFlight;
             let buffer = op.buffer.map_or(std::ptr::null_mut(), |b| b.start.as_ptr());
             let read_id = u64::from(op.generation) << 32 | u64::from(id);
             self.batch.push(Read {
@@ -83,7 +83,7 @@ impl Core {
     fn put_back(&mut self, taken: usize) {
         for read in self.batch[taken..].iter().rev() {
             let id = read.id as u32;
-            self.ops[id as usize].stage = Stage::Staged;
+            self.ops[id as usize].stage = ReadStage::Staged;
             self.staged.push_front(id);
         }
         if !self.addressable {
@@ -153,18 +153,18 @@ impl Core {
         let Some(op) = self.ops.get(id as usize) else {
             return Err(TierError::Contract(format!("completion of unknown read {}", completion.id)));
         };
-        if op.stage != Stage::InFlight || op.generation != generation {
+        if op.stage != ReadStage::InFlight || op.generation != generation {
             return Err(TierError::Contract(format!("read {id} completed although it was not in flight")));
         }
         self.stats.reads += 1;
         match completion.result {
-            Err(fault) => self.fail(id, Failure::Device(fault)),
+            Err(fault) => self.fail(id, ReadFailure::Device(fault)),
             Ok(got) => {
                 self.stats.bytes += u64::from(got);
                 let skip = (op.want.offset - op.offset) as u32;
                 let useful = got.saturating_sub(skip).min(op.want.len);
                 if useful < op.want.len {
-                    self.fail(id, Failure::Short { got: useful });
+                    self.fail(id, ReadFailure::Short { got: useful });
                 } else {
                     self.arrive(id);
                 }
@@ -176,15 +176,15 @@ impl Core {
     /// Records the arrival of one read.
     #[inline]
     fn arrive(&mut self, id: u32) {
-        self.ops[id as usize].stage = Stage::Arrived;
+        self.ops[id as usize].stage = ReadStage::Arrived;
         self.end(id);
     }
 
     /// Records the failure of one read.
     #[cold]
-    pub(super) fn fail(&mut self, id: u32, failure: Failure) {
+    pub(super) fn fail(&mut self, id: u32, failure: ReadFailure) {
         let op = &mut self.ops[id as usize];
-        (op.stage, op.failure) = (Stage::Failed, failure);
+        (op.stage, op.failure) = (ReadStage::Failed, failure);
         self.groups[op.group as usize].failed += 1;
         self.end(id);
     }

@@ -1,7 +1,7 @@
 //! Groups of reads: a query opens a group, stages its reads one by one, receives them, and closes the group.
 
 use super::core::Core;
-use super::ops::{Failure, Group, Op, Stage};
+use super::ops::{Group, Op, ReadFailure, ReadStage};
 use crate::contract::Span;
 use crate::error::{ReadError, ReadFault};
 use crate::memory::prefetch;
@@ -105,7 +105,7 @@ impl Core {
         // Assigned field by field: a whole `Op` would be built on the stack and copied, which costs more than
         // the rest of this function.
         let op = &mut self.ops[id as usize];
-        op.stage = Stage::Staged;
+        op.stage = ReadStage::Staged;
         op.generation = op.generation.wrapping_add(1);
         op.group = group;
         (op.place, op.at, op.round) = (place, at, round);
@@ -113,7 +113,7 @@ impl Core {
         op.offset = start;
         op.len = aligned.min(u64::from(u32::MAX)) as u32;
         if outside || too_long {
-            self.fail(id, Failure::Outside);
+            self.fail(id, ReadFailure::Outside);
         } else {
             self.staged.push_back(id);
         }
@@ -154,17 +154,17 @@ impl Core {
     #[cold]
     pub(super) fn error(&self, op: &Op) -> Option<ReadError> {
         let Span { offset, len } = op.want;
-        if op.stage != Stage::Failed {
+        if op.stage != ReadStage::Failed {
             return None;
         }
         match op.failure {
-            Failure::Device(ReadFault { kind, errno }) => {
+            ReadFailure::Device(ReadFault { kind, errno }) => {
                 Some(ReadError::Device { offset, len, kind, errno })
             }
-            Failure::Short { got } => Some(ReadError::Short { offset, expected: len, got }),
-            Failure::Outside => Some(ReadError::OutOfRange { offset, len, tier_len: self.tier_len }),
-            Failure::NoPlace => Some(ReadError::NoPlace { offset, len }),
-            Failure::Budget { needed } => {
+            ReadFailure::Short { got } => Some(ReadError::Short { offset, expected: len, got }),
+            ReadFailure::Outside => Some(ReadError::OutOfRange { offset, len, tier_len: self.tier_len }),
+            ReadFailure::NoPlace => Some(ReadError::NoPlace { offset, len }),
+            ReadFailure::Budget { needed } => {
                 Some(ReadError::Budget { needed, budget: self.pool.budget_bytes() })
             }
         }
@@ -188,7 +188,7 @@ impl Core {
         }
         let Some(op) = group.ops.get(place) else { return nothing };
         let op = &self.ops[*op as usize];
-        if op.stage != Stage::Arrived {
+        if op.stage != ReadStage::Arrived {
             return nothing;
         }
         match op.buffer {
@@ -219,7 +219,7 @@ impl Core {
             if let Some(buffer) = op.buffer.take() {
                 self.pool.release(buffer);
             }
-            op.stage = Stage::Free;
+            op.stage = ReadStage::Free;
             self.free_ops.push(id);
         }
         group.ops.clear();
@@ -235,11 +235,11 @@ impl Core {
         group.orphaned = true;
         for &op in &group.ops {
             let op = &mut self.ops[op as usize];
-            if op.stage == Stage::InFlight {
+            if op.stage == ReadStage::InFlight {
                 continue;
             }
-            if op.stage == Stage::Staged {
-                op.stage = Stage::Withdrawn;
+            if op.stage == ReadStage::Staged {
+                op.stage = ReadStage::Withdrawn;
             }
             if let Some(buffer) = op.buffer.take() {
                 self.pool.release(buffer);

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 /// State of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum ReadStage {
     Free,
     Staged,
     /// Staged by a query that was dropped: it ends when its turn comes, instead of being searched for in the
@@ -23,7 +23,7 @@ pub(super) enum Stage {
 /// Reason for which a read failed; smaller than the [`ReadError`](crate::error::ReadError) that is made from
 /// it on demand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(super) enum ReadFailure {
     Device(ReadFault),
     Short { got: u32 },
     Outside,
@@ -33,7 +33,7 @@ pub(super) enum Failure {
 
 /// One read and its state.
 pub(super) struct Op {
-    pub(super) stage: Stage,
+    pub(super) stage: ReadStage,
     /// Round of its query in which it was staged; saturates. A wider integer made reads a tenth slower.
     pub(super) round: u16,
     pub(super) generation: u32,
@@ -49,12 +49,12 @@ pub(super) struct Op {
     pub(super) len: u32,
     pub(super) buffer: Option<Buffer>,
     /// Set for a failed read only.
-    pub(super) failure: Failure,
+    pub(super) failure: ReadFailure,
 }
 
 impl Op {
     pub(super) const FREE: Op = Op {
-        stage: Stage::Free,
+        stage: ReadStage::Free,
         round: 0,
         generation: 0,
         group: 0,
@@ -64,11 +64,11 @@ impl Op {
         offset: 0,
         len: 0,
         buffer: None,
-        failure: Failure::Outside,
+        failure: ReadFailure::Outside,
     };
 
     pub(super) fn is_done(&self) -> bool {
-        matches!(self.stage, Stage::Arrived | Stage::Failed)
+        matches!(self.stage, ReadStage::Arrived | ReadStage::Failed)
     }
 
     /// Returns true if it is read into a region of the caller.
@@ -78,7 +78,7 @@ impl Op {
 
     /// Returns true if it is staged and its query was dropped.
     pub(super) fn is_withdrawn(&self) -> bool {
-        self.stage == Stage::Withdrawn
+        self.stage == ReadStage::Withdrawn
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::Engine;
 use super::core::Core;
-use super::ops::{Failure, Stage};
+use super::ops::{ReadFailure, ReadStage};
 use crate::contract::Span;
 use crate::error::TierError;
 use crate::zeros::ZeroedMemory;
@@ -98,7 +98,7 @@ impl Core {
         self.stage(group, want);
         let id = self.groups[group as usize].ops[at];
         let op = &mut self.ops[id as usize];
-        if op.stage == Stage::Failed {
+        if op.stage == ReadStage::Failed {
             return;
         }
         let len = op.len as usize;
@@ -108,7 +108,7 @@ impl Core {
         if op.buffer.is_none() {
             // It is the last one in the queue.
             self.staged.pop_back();
-            self.fail(id, Failure::NoPlace);
+            self.fail(id, ReadFailure::NoPlace);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Operations of streams: reads are returned and released one by one.
 
 use super::core::Core;
-use super::ops::Stage;
+use super::ops::ReadStage;
 use crate::error::ReadError;
 
 impl Core {
@@ -60,8 +60,8 @@ impl Core {
     pub(crate) fn release_arrived(&mut self, id: u32) {
         let op = &mut self.ops[id as usize];
         debug_assert!(op.is_done(), "a read is released before it has ended");
-        let failed = u32::from(op.stage == Stage::Failed);
-        op.stage = Stage::Free;
+        let failed = u32::from(op.stage == ReadStage::Failed);
+        op.stage = ReadStage::Free;
         if let Some(buffer) = op.buffer.take() {
             self.pool.release(buffer);
         }

@@ -45,11 +45,11 @@ pub struct Trace {
 struct TraceState {
     start: Instant,
     queues: AtomicU32,
-    store: Mutex<Store>,
+    store: Mutex<RecordStore>,
 }
 
 #[derive(Debug)]
-enum Store {
+enum RecordStore {
     Memory { records: Vec<TraceRecord>, capacity: usize, lost: u64 },
     File { file: BufWriter<File>, path: PathBuf, failure: Option<std::io::Error> },
 }
@@ -57,7 +57,7 @@ enum Store {
 impl Trace {
     /// Makes a trace in memory of the first `capacity` reads (48 bytes each); later ones are only counted.
     pub fn in_memory(capacity: usize) -> Trace {
-        Trace::build(Store::Memory { records: Vec::new(), capacity, lost: 0 })
+        Trace::build(RecordStore::Memory { records: Vec::new(), capacity, lost: 0 })
     }
 
     /// Makes a trace into a new file, with one line of JSON for each read.
@@ -67,29 +67,29 @@ impl Trace {
     pub fn to_file(path: impl AsRef<Path>) -> Result<Trace, TierError> {
         let path = path.as_ref().to_path_buf();
         let file = File::create(&path).map_err(|e| TierError::io("create", &path, e))?;
-        Ok(Trace::build(Store::File { file: BufWriter::new(file), path, failure: None }))
+        Ok(Trace::build(RecordStore::File { file: BufWriter::new(file), path, failure: None }))
     }
 
-    fn build(store: Store) -> Trace {
+    fn build(store: RecordStore) -> Trace {
         let state = TraceState { start: Instant::now(), queues: AtomicU32::new(0), store: Mutex::new(store) };
         Trace { state: Arc::new(state) }
     }
 
-    fn store(&self) -> MutexGuard<'_, Store> {
+    fn store(&self) -> MutexGuard<'_, RecordStore> {
         self.state.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn append(&self, batch: &mut Vec<TraceRecord>) {
         match &mut *self.store() {
-            Store::Memory { records, capacity, lost } => {
+            RecordStore::Memory { records, capacity, lost } => {
                 let stored = capacity.saturating_sub(records.len()).min(batch.len());
                 records.extend_from_slice(&batch[..stored]);
                 *lost += (batch.len() - stored) as u64;
             }
-            Store::File { file, failure: failure @ None, .. } => {
+            RecordStore::File { file, failure: failure @ None, .. } => {
                 *failure = write_json_lines(batch, file).err();
             }
-            Store::File { .. } => {}
+            RecordStore::File { .. } => {}
         }
         batch.clear();
     }
@@ -98,16 +98,16 @@ impl Trace {
     /// a file. The latest records of an open queue may be missing.
     pub fn records(&self) -> Vec<TraceRecord> {
         match &*self.store() {
-            Store::Memory { records, .. } => records.clone(),
-            Store::File { .. } => Vec::new(),
+            RecordStore::Memory { records, .. } => records.clone(),
+            RecordStore::File { .. } => Vec::new(),
         }
     }
 
     /// Returns the number of reads beyond the capacity of a trace in memory.
     pub fn lost(&self) -> u64 {
         match &*self.store() {
-            Store::Memory { lost, .. } => *lost,
-            Store::File { .. } => 0,
+            RecordStore::Memory { lost, .. } => *lost,
+            RecordStore::File { .. } => 0,
         }
     }
 
@@ -117,8 +117,8 @@ impl Trace {
     /// [`TierError::Io`] if any record since the start could not be written.
     pub fn flush(&self) -> Result<(), TierError> {
         match &mut *self.store() {
-            Store::Memory { .. } => Ok(()),
-            Store::File { file, path, failure } => {
+            RecordStore::Memory { .. } => Ok(()),
+            RecordStore::File { file, path, failure } => {
                 let outcome = failure.take().map_or_else(|| file.flush(), Err);
                 outcome.map_err(|e| TierError::io("write the trace", path.as_path(), e))
             }
@@ -179,7 +179,7 @@ impl LayerTier for TraceTier {
     }
 }
 
-struct InFlight {
+struct TracedRead {
     id: u64,
     offset: u64,
     len: u32,
@@ -190,7 +190,7 @@ struct TraceQueue {
     queue: Box<dyn Queue>,
     number: u32,
     trace: Trace,
-    in_flight: Slots<InFlight>,
+    in_flight: Slots<TracedRead>,
     /// Reads of one submission, with slot numbers as ids.
     renumbered: Vec<Read>,
     batch: Vec<TraceRecord>,
@@ -221,7 +221,7 @@ impl LayerQueue for TraceQueue {
         self.renumbered.clear();
         for read in reads {
             let Read { id, offset, len, .. } = *read;
-            let id = self.in_flight.insert(InFlight { id, offset, len, submitted_ns });
+            let id = self.in_flight.insert(TracedRead { id, offset, len, submitted_ns });
             self.renumbered.push(Read { id, ..*read });
         }
         // SAFETY: the same buffers under the same contract.
@@ -244,7 +244,7 @@ impl LayerQueue for TraceQueue {
             let Some(read) = self.in_flight.remove(completion.id) else {
                 return Err(unknown(completion.id));
             };
-            let InFlight { id, offset, len, submitted_ns } = read;
+            let TracedRead { id, offset, len, submitted_ns } = read;
             completion.id = id;
             let result = completion.result.map_or_else(fault_result, i64::from);
             let latency_ns = now.saturating_sub(submitted_ns);

@@ -168,7 +168,7 @@ fn measure(
     for &threads in &options.threads {
         let threads = threads.max(1);
         let run = |payload, in_flight, small_tenths| {
-            run_threads(bytes, threads, &Load { payload, in_flight, small_tenths }, time)
+            run_threads(bytes, threads, &ProbeLoad { payload, in_flight, small_tenths }, time)
         };
         for &payload_bytes in options.payloads.iter().filter(|bytes| **bytes > 0) {
             for &in_flight in &options.in_flight {
@@ -238,14 +238,14 @@ fn summarise(profile: &TierProfile, dependent_load_ns: f64, cells: &[MemoryCell]
 }
 
 /// Reads of each thread.
-struct Load {
+struct ProbeLoad {
     payload: u32,
     in_flight: u32,
     small_tenths: u32,
 }
 
 /// Returns reads and bytes a second of `threads` threads together.
-fn run_threads(bytes: &[u8], threads: usize, load: &Load, time: Duration) -> (f64, f64) {
+fn run_threads(bytes: &[u8], threads: usize, load: &ProbeLoad, time: Duration) -> (f64, f64) {
     let (start, stop) = (Barrier::new(threads), AtomicBool::new(false));
     let work = |number: usize| {
         start.wait();
@@ -264,7 +264,7 @@ fn run_threads(bytes: &[u8], threads: usize, load: &Load, time: Duration) -> (f6
 }
 
 /// Runs `in_flight` chains of reads, one step of each after the other; returns reads and bytes a second.
-fn interleave(bytes: &[u8], load: &Load, seed: u64, time: Duration, stop: &AtomicBool) -> (f64, f64) {
+fn interleave(bytes: &[u8], load: &ProbeLoad, seed: u64, time: Duration, stop: &AtomicBool) -> (f64, f64) {
     struct Chain {
         state: u64,
         offset: usize,

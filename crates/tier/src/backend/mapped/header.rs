@@ -25,7 +25,7 @@ const READY: u32 = 2;
 
 /// Length and checksum that identify a content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Identity {
+pub(super) struct ContentIdentity {
     pub(super) len: u64,
     pub(super) crc32c: u32,
 }
@@ -41,13 +41,13 @@ pub(super) enum HeaderState {
         process: u32,
     },
     /// A complete content.
-    Ready(Identity),
+    Ready(ContentIdentity),
     /// A header of a later version, or no header of Bathyal.
     Foreign,
 }
 
 /// Encodes the header of a content: complete if `ready`, else being loaded.
-pub(super) fn encode(identity: Identity, ready: bool) -> [u8; USED_BYTES] {
+pub(super) fn encode(identity: ContentIdentity, ready: bool) -> [u8; USED_BYTES] {
     let mut header = [0; USED_BYTES];
     header[..8].copy_from_slice(MAGIC);
     header[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -74,7 +74,7 @@ pub(super) fn decode(bytes: &[u8; USED_BYTES]) -> HeaderState {
         return HeaderState::Loading { process: word(28) };
     }
     let len = u64::from(word(16)) | u64::from(word(20)) << 32;
-    HeaderState::Ready(Identity { len, crc32c: word(24) })
+    HeaderState::Ready(ContentIdentity { len, crc32c: word(24) })
 }
 
 #[cfg(test)]
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn headers_are_decoded_and_a_header_with_a_flipped_bit_is_not_ready() {
-        let identity = Identity { len: 5_000_000_123, crc32c: 0xDEAD_BEEF };
+        let identity = ContentIdentity { len: 5_000_000_123, crc32c: 0xDEAD_BEEF };
         let ready = encode(identity, true);
         assert_eq!(decode(&ready), HeaderState::Ready(identity));
         assert_eq!(decode(&encode(identity, false)), HeaderState::Loading { process: std::process::id() });

@@ -29,8 +29,8 @@ use super::writable::{Words, WritableTier};
 use crate::contract::{Queue, Tier, TierProfile, WriteTier};
 use crate::error::TierError;
 use crate::memory::{CACHE_LINE, dependent_load_ns};
-use header::Identity;
-use numa::Node;
+use header::ContentIdentity;
+use numa::NodeDescription;
 use region::{Mapping, Region};
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,7 +73,7 @@ impl MappedTier {
         fill: Fill<'_>,
         progress: LoadProgress<'_>,
     ) -> Result<MappedTier, TierError> {
-        let identity = Identity { len: source.len, crc32c: source.crc32c };
+        let identity = ContentIdentity { len: source.len, crc32c: source.crc32c };
         let (region, found) = match &options.place {
             MappedPlace::Anonymous => load_private(identity.len, None, fill, progress)?,
             MappedPlace::Node(number) => {
@@ -184,7 +184,7 @@ impl MappedTier {
 /// Maps and fills memory of this process. Returns it with the checksum of its bytes.
 fn load_private(
     len: u64,
-    node: Option<&Node>,
+    node: Option<&NodeDescription>,
     fill: Fill<'_>,
     progress: LoadProgress<'_>,
 ) -> Result<(Region, u32), TierError> {

@@ -11,7 +11,7 @@ const MASK_NODES: usize = 1024;
 
 /// A node as the system describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Node {
+pub(super) struct NodeDescription {
     pub(super) number: u32,
     /// List of its processors, such as "0-3"; empty for memory without processors.
     pub(super) processors: String,
@@ -19,7 +19,7 @@ pub(super) struct Node {
     pub(super) free_bytes: Option<u64>,
 }
 
-impl Node {
+impl NodeDescription {
     /// Returns a description of the node and its processors.
     pub(super) fn describe(&self) -> String {
         match self.processors.as_str() {
@@ -47,26 +47,26 @@ pub(super) fn read_number(path: &Path) -> Option<u64> {
     }
 }
 
-fn describe_node(number: u32) -> Node {
+fn describe_node(number: u32) -> NodeDescription {
     let folder = Path::new(NODES).join(format!("node{number}"));
     let processors = std::fs::read_to_string(folder.join("cpulist")).unwrap_or_default().trim().to_owned();
     let memory = std::fs::read_to_string(folder.join("meminfo")).unwrap_or_default();
     let free = memory.lines().find_map(|line| line.split_once("MemFree:"));
     let free = free.and_then(|(_, rest)| rest.split_whitespace().next()?.parse::<u64>().ok());
-    Node { number, processors, free_bytes: free.map(|kilobytes| kilobytes * 1024) }
+    NodeDescription { number, processors, free_bytes: free.map(|kilobytes| kilobytes * 1024) }
 }
 
 /// Returns all nodes of the system.
-fn nodes() -> Vec<Node> {
+fn nodes() -> Vec<NodeDescription> {
     let online = std::fs::read_to_string(Path::new(NODES).join("online")).unwrap_or_default();
     parse_list(&online, MASK_NODES as u32).into_iter().map(describe_node).collect()
 }
 
 /// Returns node `number`, if it exists and has `len` bytes free.
-pub(super) fn find(number: u32, len: u64) -> Result<Node, TierError> {
+pub(super) fn find(number: u32, len: u64) -> Result<NodeDescription, TierError> {
     let nodes = nodes();
     let Some(node) = nodes.iter().find(|node| node.number == number) else {
-        let existing: Vec<String> = nodes.iter().map(Node::describe).collect();
+        let existing: Vec<String> = nodes.iter().map(NodeDescription::describe).collect();
         let existing = if existing.is_empty() { "none".to_owned() } else { existing.join(", ") };
         return Err(TierError::Parameter(format!(
             "there is no NUMA node {number}; this system has: {existing}. CXL memory becomes a node when it \
@@ -92,7 +92,7 @@ pub(super) use system::{bind, confirm};
 
 #[cfg(target_os = "linux")]
 mod system {
-    use super::{MASK_NODES, Node, TierError};
+    use super::{MASK_NODES, NodeDescription, TierError};
     use libc::{c_int, c_ulong, c_void};
     use std::io;
 
@@ -108,7 +108,11 @@ mod system {
     type Mask = [c_ulong; MASK_NODES / WORD_BITS];
 
     /// Binds `len` bytes from `start` on, which were not touched so far, to `node`.
-    pub(in super::super) fn bind(start: *mut u8, len: usize, node: &Node) -> Result<(), TierError> {
+    pub(in super::super) fn bind(
+        start: *mut u8,
+        len: usize,
+        node: &NodeDescription,
+    ) -> Result<(), TierError> {
         let mut mask: Mask = [0; MASK_NODES / WORD_BITS];
         let number = node.number as usize;
         mask[number / WORD_BITS] |= 1 << (number % WORD_BITS);
@@ -138,7 +142,11 @@ mod system {
     ///
     /// # Errors
     /// [`TierError::Parameter`] if the pages have another policy, or a page of the sample is on another node.
-    pub(in super::super) fn confirm(start: *mut u8, len: usize, node: &Node) -> Result<bool, TierError> {
+    pub(in super::super) fn confirm(
+        start: *mut u8,
+        len: usize,
+        node: &NodeDescription,
+    ) -> Result<bool, TierError> {
         let mut mask: Mask = [0; MASK_NODES / WORD_BITS];
         let mut mode: c_int = 0;
         let bits = MASK_NODES + 1;
@@ -181,21 +189,29 @@ mod system {
         }
     }
 
-    fn not_on_node(node: &Node, why: String) -> TierError {
+    fn not_on_node(node: &NodeDescription, why: String) -> TierError {
         TierError::Parameter(format!("memory bound to NUMA node {} is not there: {why}", node.describe()))
     }
 }
 
 #[cfg(not(target_os = "linux"))]
 mod elsewhere {
-    use super::{Node, TierError};
+    use super::{NodeDescription, TierError};
 
     #[cfg(unix)]
-    pub(in super::super) fn bind(_start: *mut u8, _len: usize, node: &Node) -> Result<(), TierError> {
+    pub(in super::super) fn bind(
+        _start: *mut u8,
+        _len: usize,
+        node: &NodeDescription,
+    ) -> Result<(), TierError> {
         Err(TierError::Parameter(format!("binding memory to NUMA node {} needs Linux", node.number)))
     }
 
-    pub(in super::super) fn confirm(_start: *mut u8, _len: usize, _node: &Node) -> Result<bool, TierError> {
+    pub(in super::super) fn confirm(
+        _start: *mut u8,
+        _len: usize,
+        _node: &NodeDescription,
+    ) -> Result<bool, TierError> {
         Ok(false)
     }
 }

@@ -3,7 +3,7 @@
 use super::lost::Watch;
 #[cfg(unix)]
 use super::numa;
-use super::numa::Node;
+use super::numa::NodeDescription;
 use crate::backend::in_place::InPlace;
 use crate::error::TierError;
 use std::fs::File;
@@ -131,7 +131,10 @@ impl Mapping {
     /// its pages. Huge pages come from the system's pool if it has enough of them; otherwise they are
     /// requested by a hint.
     #[cfg(unix)]
-    pub(super) fn anonymous(len: usize, node: Option<&Node>) -> Result<(Mapping, &'static str), TierError> {
+    pub(super) fn anonymous(
+        len: usize,
+        node: Option<&NodeDescription>,
+    ) -> Result<(Mapping, &'static str), TierError> {
         let failed = |source| TierError::System { operation: "map memory for the index", source };
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -171,7 +174,10 @@ impl Mapping {
     /// Allocates anonymous memory of at least `len` bytes. Returns it with a description of its pages.
     /// Ignores the node: on this system none is ever found.
     #[cfg(windows)]
-    pub(super) fn anonymous(len: usize, _node: Option<&Node>) -> Result<(Mapping, &'static str), TierError> {
+    pub(super) fn anonymous(
+        len: usize,
+        _node: Option<&NodeDescription>,
+    ) -> Result<(Mapping, &'static str), TierError> {
         let page_aligned = len.max(1).checked_next_multiple_of(page_bytes()).ok_or_else(too_long)?;
         let memory = MappedMemory::zeros(page_aligned)
             .map_err(|source| TierError::System { operation: "map memory for the index", source })?;
@@ -259,9 +265,9 @@ fn too_long() -> TierError {
 }
 
 #[cfg(target_os = "linux")]
-fn free_huge_pages(node: Option<&Node>) -> u64 {
+fn free_huge_pages(node: Option<&NodeDescription>) -> u64 {
     let pool = Path::new("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
-    node.map_or_else(|| numa::read_number(pool).unwrap_or(0), Node::free_huge_pages)
+    node.map_or_else(|| numa::read_number(pool).unwrap_or(0), NodeDescription::free_huge_pages)
 }
 
 /// The file or device behind a region, with a shared lock on it for as long as it is open.

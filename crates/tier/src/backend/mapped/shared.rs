@@ -5,7 +5,7 @@
 //! system drops the locks of a process that dies; the header's state is then still "loading", and the next
 //! process loads again.
 
-use super::header::{self, HEADER_BYTES, HeaderState, Identity, USED_BYTES};
+use super::header::{self, ContentIdentity, HEADER_BYTES, HeaderState, USED_BYTES};
 use super::load::{self, Fill, LoadEvent, LoadProgress};
 use super::medium::Medium;
 use super::place::MappedOptions;
@@ -25,7 +25,7 @@ const MOST_RETRIES: u32 = 100;
 pub(super) fn attach_or_load(
     path: &Path,
     options: &MappedOptions,
-    identity: Identity,
+    identity: ContentIdentity,
     fill: Fill<'_>,
     progress: LoadProgress<'_>,
 ) -> Result<Region, TierError> {
@@ -135,7 +135,7 @@ fn map_for_reading(file: File, path: &Path, medium: &Medium, len: usize) -> Resu
 }
 
 /// Returns the path of a file within `path`, named after its content, if `path` is a folder; else `path`.
-fn file_in_folder(path: &Path, identity: Identity) -> PathBuf {
+fn file_in_folder(path: &Path, identity: ContentIdentity) -> PathBuf {
     match path.is_dir() {
         true => path.join(format!("bathyal-{:x}-{:08x}.region", identity.len, identity.crc32c)),
         false => path.to_path_buf(),
@@ -175,7 +175,7 @@ struct OpenPlace<'a> {
 }
 
 impl OpenPlace<'_> {
-    fn open(path: &Path, identity: Identity) -> Result<OpenPlace<'_>, TierError> {
+    fn open(path: &Path, identity: ContentIdentity) -> Result<OpenPlace<'_>, TierError> {
         let mut options = File::options();
         options.read(true).write(true);
         // A missing device must not be created as a file.
@@ -300,7 +300,7 @@ impl OpenPlace<'_> {
     fn attach(
         self,
         verify: bool,
-        identity: Identity,
+        identity: ContentIdentity,
         progress: LoadProgress<'_>,
     ) -> Result<Option<Region>, TierError> {
         let (mapping, synchronous) = self.map(false)?;
@@ -320,7 +320,12 @@ impl OpenPlace<'_> {
     }
 
     /// Loads the content, and marks the header as ready last. The caller holds the exclusive lock.
-    fn load(&self, identity: Identity, fill: Fill<'_>, progress: LoadProgress<'_>) -> Result<(), TierError> {
+    fn load(
+        &self,
+        identity: ContentIdentity,
+        fill: Fill<'_>,
+        progress: LoadProgress<'_>,
+    ) -> Result<(), TierError> {
         if self.medium.device_bytes.is_none() {
             reserve(&self.file, self.path, self.mapped)?;
         }

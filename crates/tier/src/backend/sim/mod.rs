@@ -233,17 +233,17 @@ enum Content {
 }
 
 /// State that all queues of one device share.
-struct Device {
+struct SimDevice {
     options: SimOptions,
     content: Content,
-    state: Padded<Mutex<State>>,
+    state: Padded<Mutex<SimState>>,
     /// Stuck reads with numbers below this have been released. It is kept outside `state`, since a waiting
     /// queue reads it again and again.
     released: Padded<AtomicU64>,
 }
 
 #[derive(Default)]
-struct State {
+struct SimState {
     stats: SimStats,
     latencies: Latencies,
     queues: u64,
@@ -256,15 +256,15 @@ struct State {
     link_free: f64,
 }
 
-impl Device {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl SimDevice {
+    fn state(&self) -> MutexGuard<'_, SimState> {
         self.state.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A simulated tier. See the module documentation.
 pub struct SimTier {
-    device: Arc<Device>,
+    device: Arc<SimDevice>,
     profile: TierProfile,
     len: u64,
 }
@@ -307,7 +307,7 @@ impl SimTier {
             issue_ns: 0,
         };
         let device =
-            Arc::new(Device { options, content, state: Padded::default(), released: Padded::default() });
+            Arc::new(SimDevice { options, content, state: Padded::default(), released: Padded::default() });
         SimTier { device, profile, len }
     }
 
@@ -348,7 +348,7 @@ impl WriteTier for SimTier {
 /// Handle to the state of a simulated device. Clones refer to the same device; any thread may hold one.
 #[derive(Clone)]
 pub struct SimHandle {
-    device: Arc<Device>,
+    device: Arc<SimDevice>,
 }
 
 impl SimHandle {

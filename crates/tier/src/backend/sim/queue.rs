@@ -1,7 +1,7 @@
 //! One queue of the simulated device.
 
 use super::random::SplitMix64;
-use super::{Content, Device, Fault, POISON, SimClock, SimOptions, State, Violation, When};
+use super::{Content, Fault, POISON, SimClock, SimDevice, SimOptions, SimState, Violation, When};
 use crate::backend::in_place::available_len;
 use crate::backend::wake_flag::WakeFlag;
 use crate::buffers::BufferPool;
@@ -41,20 +41,20 @@ struct InFlight {
 }
 
 pub(super) struct SimQueue {
-    device: Arc<Device>,
+    device: Arc<SimDevice>,
     len: u64,
     depth: usize,
     random: SplitMix64,
     in_flight: Vec<InFlight>,
-    source: Option<Source>,
+    source: Option<ContentQueue>,
     wake_flag: Arc<WakeFlag>,
 }
 
 impl SimQueue {
-    pub(super) fn new(device: Arc<Device>, len: u64, depth: u32) -> Result<SimQueue, TierError> {
+    pub(super) fn new(device: Arc<SimDevice>, len: u64, depth: u32) -> Result<SimQueue, TierError> {
         let source = match &device.content {
             Content::Bytes(_) | Content::Words(_) => None,
-            Content::Tier(tier) => Some(Source::new(tier.clone())?),
+            Content::Tier(tier) => Some(ContentQueue::new(tier.clone())?),
         };
         let number = {
             let mut state = device.state();
@@ -270,7 +270,7 @@ impl InFlight {
     }
 }
 
-impl State {
+impl SimState {
     /// Adds a transfer of `len` bytes on the device. Returns the time of its end in nanoseconds.
     fn transfer(&mut self, options: &SimOptions, len: u32) -> u64 {
         let start = (options.clock.now_ns() as f64).max(self.next_start);
@@ -287,7 +287,7 @@ impl State {
 }
 
 /// Records violations by a read, and adds its buffer to the buffers in flight.
-fn inspect(options: &SimOptions, state: &mut State, read: &Read) {
+fn inspect(options: &SimOptions, state: &mut SimState, read: &Read) {
     let Read { offset, len, buffer, .. } = *read;
     let alignment = u64::from(options.alignment.max(1));
     let start = buffer as usize;
@@ -417,7 +417,7 @@ impl Drop for SimQueue {
 }
 
 /// A queue on the tier from which a simulated tier takes its bytes; it reads one span at a time.
-struct Source {
+struct ContentQueue {
     // Dropped before the pool that it reads into.
     queue: Box<dyn Queue>,
     pool: BufferPool,
@@ -426,12 +426,12 @@ struct Source {
     _tier: Arc<dyn Tier>,
 }
 
-impl Source {
-    fn new(tier: Arc<dyn Tier>) -> Result<Source, TierError> {
+impl ContentQueue {
+    fn new(tier: Arc<dyn Tier>) -> Result<ContentQueue, TierError> {
         let profile = tier.profile();
         let (alignment, addressable) = (u64::from(profile.alignment.max(1)), profile.addressable);
         let pool = BufferPool::new(1, crate::BUFFER_ALIGNMENT, u64::MAX, crate::BUFFER_ALIGNMENT);
-        Ok(Source { queue: tier.open(1)?, pool, alignment, addressable, _tier: tier })
+        Ok(ContentQueue { queue: tier.open(1)?, pool, alignment, addressable, _tier: tier })
     }
 
     /// Fills `into` with the bytes at `offset`.
