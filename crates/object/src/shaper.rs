@@ -66,11 +66,11 @@ impl Shaping {
 #[derive(Debug)]
 pub struct Shaper {
     shaping: Shaping,
-    state: Mutex<State>,
+    state: Mutex<ShaperState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct ShaperState {
     random: SmallRng,
     /// The earliest start of the next request.
     next_request: Option<Instant>,
@@ -86,7 +86,7 @@ impl Shaper {
     /// Makes a shaper that draws its delays from `seed`.
     pub fn new(shaping: Shaping, seed: u64) -> Shaper {
         let random = SmallRng::seed_from_u64(seed);
-        Shaper { shaping, state: Mutex::new(State { random, next_request: None, link_free: None }) }
+        Shaper { shaping, state: Mutex::new(ShaperState { random, next_request: None, link_free: None }) }
     }
 
     /// Returns its delays and limits.

@@ -35,11 +35,11 @@ struct LogBytes {
 #[derive(Debug, Clone)]
 pub struct MemoryStore {
     address: PathBuf,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<StoreState>>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct StoreState {
     published: BTreeMap<String, Arc<Contents>>,
     /// Abandoned drafts: their names and objects.
     abandoned: Vec<(String, Arc<Mutex<Objects>>)>,

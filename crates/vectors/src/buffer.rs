@@ -10,10 +10,10 @@ use bathyal_kernels::Element;
 use memmap2::MmapMut;
 
 use super::error::VectorError;
-use super::file::{Bytes, IN_MEMORY, Storage, VectorFile};
+use super::file::{FileBytes, IN_MEMORY, Storage, VectorFile};
 #[cfg(test)]
 use super::format::FileFormat;
-use super::format::Layout;
+use super::format::RowLayout;
 
 /// Size from which a buffer is an anonymous map. Its pages take no memory before they are filled, and go back
 /// to the system at once when the buffer is dropped.
@@ -44,12 +44,12 @@ impl VectorBuffer {
     pub fn new(element: Element, dim: usize, rows: usize) -> Result<VectorBuffer, VectorError> {
         let bytes = AppendOnlyBytes::allocate(rows.saturating_mul(element.row_bytes(dim)))
             .map_err(VectorError::io(IN_MEMORY.as_ref(), "reserve memory for vectors"))?;
-        let storage = Arc::new(Storage { bytes: Bytes::Appended(bytes), path: PathBuf::from(IN_MEMORY) });
+        let storage = Arc::new(Storage { bytes: FileBytes::Appended(bytes), path: PathBuf::from(IN_MEMORY) });
         Ok(VectorBuffer { storage, element, dim })
     }
 
     fn bytes(&self) -> Option<&AppendOnlyBytes> {
-        if let Bytes::Appended(bytes) = &self.storage.bytes { Some(bytes) } else { None }
+        if let FileBytes::Appended(bytes) = &self.storage.bytes { Some(bytes) } else { None }
     }
 
     /// Returns the number of vectors that still fit.
@@ -71,7 +71,7 @@ impl VectorBuffer {
             Some(all) => self.bytes()?.push(std::iter::once(all)),
             None => self.bytes()?.push((0..count).map(|row| vectors.row(row))),
         }?;
-        let layout = Layout { element: self.element, count, dim: self.dim, start, stride: row_bytes };
+        let layout = RowLayout { element: self.element, count, dim: self.dim, start, stride: row_bytes };
         Some(VectorFile::view(self.storage.clone(), layout))
     }
 }
@@ -79,7 +79,7 @@ impl VectorBuffer {
 /// Memory that is filled from its beginning on. Filled bytes never change.
 pub(crate) struct AppendOnlyBytes {
     /// Owner of the memory. All accesses go through `start`.
-    _memory: Memory,
+    _memory: BufferMemory,
     start: *mut u8,
     len: usize,
     /// All bytes before this offset are filled.
@@ -88,7 +88,7 @@ pub(crate) struct AppendOnlyBytes {
     append_lock: Mutex<()>,
 }
 
-enum Memory {
+enum BufferMemory {
     Small(Vec<u8>),
     Mapped(MmapMut),
 }
@@ -102,12 +102,12 @@ unsafe impl Sync for AppendOnlyBytes {}
 impl AppendOnlyBytes {
     fn allocate(len: usize) -> io::Result<AppendOnlyBytes> {
         let mut memory = match len {
-            MAPPED_BYTES.. => Memory::Mapped(MmapMut::map_anon(len)?),
-            _ => Memory::Small(vec![0; len]),
+            MAPPED_BYTES.. => BufferMemory::Mapped(MmapMut::map_anon(len)?),
+            _ => BufferMemory::Small(vec![0; len]),
         };
         let start = match &mut memory {
-            Memory::Small(bytes) => bytes.as_mut_ptr(),
-            Memory::Mapped(map) => {
+            BufferMemory::Small(bytes) => bytes.as_mut_ptr(),
+            BufferMemory::Mapped(map) => {
                 #[cfg(target_os = "linux")]
                 if len >= HUGE_BYTES {
                     // A hint: a failure changes only the speed.

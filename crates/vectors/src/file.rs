@@ -11,7 +11,7 @@ use memmap2::Mmap;
 
 use super::buffer::AppendOnlyBytes;
 use super::error::VectorError;
-use super::format::{FileFormat, Layout, MAX_DIM};
+use super::format::{FileFormat, MAX_DIM, RowLayout};
 use super::npy_numbers;
 use super::rows::RowBlock;
 
@@ -31,16 +31,16 @@ pub(crate) const IN_MEMORY: &str = "(vectors in memory)";
 #[derive(Clone)]
 pub struct VectorFile {
     storage: Arc<Storage>,
-    layout: Layout,
+    layout: RowLayout,
 }
 
 /// Bytes that contain rows, and the name that messages give them.
 pub(crate) struct Storage {
-    pub(crate) bytes: Bytes,
+    pub(crate) bytes: FileBytes,
     pub(crate) path: PathBuf,
 }
 
-pub(crate) enum Bytes {
+pub(crate) enum FileBytes {
     Mapped {
         map: Mmap,
         file: File,
@@ -55,14 +55,14 @@ pub(crate) enum Bytes {
 /// Bytes that the caller owns. See [`VectorFile::from_lent`].
 pub(crate) type ExternalBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
-impl Bytes {
+impl FileBytes {
     fn as_slice(&self) -> &[u8] {
         match self {
-            Bytes::Mapped { map, .. } => map,
-            Bytes::Owned(bytes) => bytes,
-            Bytes::External(bytes) => (**bytes).as_ref(),
-            Bytes::Appended(bytes) => bytes.as_slice(),
-            Bytes::Absent => &[],
+            FileBytes::Mapped { map, .. } => map,
+            FileBytes::Owned(bytes) => bytes,
+            FileBytes::External(bytes) => (**bytes).as_ref(),
+            FileBytes::Appended(bytes) => bytes.as_slice(),
+            FileBytes::Absent => &[],
         }
     }
 }
@@ -121,8 +121,8 @@ impl VectorFile {
         let path = path.as_ref();
         let format = FileFormat::from_path(path)?;
         let (map, file) = map_file(path, "vectors")?;
-        let layout = Layout::parse(format, &map, path)?;
-        Ok(VectorFile::new(Bytes::Mapped { map, file }, layout, path.to_path_buf()))
+        let layout = RowLayout::parse(format, &map, path)?;
+        Ok(VectorFile::new(FileBytes::Mapped { map, file }, layout, path.to_path_buf()))
     }
 
     /// Opens `path` as [`VectorFile::open`] does. Of `.npy` files, those are read, too, whose numbers are of
@@ -146,8 +146,8 @@ impl VectorFile {
         dim: usize,
         rows: Vec<u8>,
     ) -> Result<VectorFile, VectorError> {
-        let layout = Layout::dense(element, dim, rows.len(), path)?;
-        Ok(VectorFile::new(Bytes::Owned(rows), layout, path.to_path_buf()))
+        let layout = RowLayout::dense(element, dim, rows.len(), path)?;
+        Ok(VectorFile::new(FileBytes::Owned(rows), layout, path.to_path_buf()))
     }
 
     /// Maps an open file, as [`VectorFile::open`] does. `path` determines the format, and names the file in
@@ -158,8 +158,8 @@ impl VectorFile {
     pub fn from_file(file: File, path: &Path) -> Result<VectorFile, VectorError> {
         let format = FileFormat::from_path(path)?;
         let map = map_open(&file, path, "vectors")?;
-        let layout = Layout::parse(format, &map, path)?;
-        Ok(VectorFile::new(Bytes::Mapped { map, file }, layout, path.to_path_buf()))
+        let layout = RowLayout::parse(format, &map, path)?;
+        Ok(VectorFile::new(FileBytes::Mapped { map, file }, layout, path.to_path_buf()))
     }
 
     /// Maps a file that holds only rows, in the layout of [`VectorFile::from_rows`]. `path` names it in
@@ -174,8 +174,8 @@ impl VectorFile {
         dim: usize,
     ) -> Result<VectorFile, VectorError> {
         let map = map_open(&file, path, "vectors")?;
-        let layout = Layout::dense(element, dim, map.len(), path)?;
-        Ok(VectorFile::new(Bytes::Mapped { map, file }, layout, path.to_path_buf()))
+        let layout = RowLayout::dense(element, dim, map.len(), path)?;
+        Ok(VectorFile::new(FileBytes::Mapped { map, file }, layout, path.to_path_buf()))
     }
 
     /// Takes `bytes`, a whole file of `format` in memory.
@@ -184,8 +184,8 @@ impl VectorFile {
     /// As [`VectorFile::open`].
     pub fn from_file_bytes(format: FileFormat, bytes: Vec<u8>) -> Result<VectorFile, VectorError> {
         let path = PathBuf::from(IN_MEMORY);
-        let layout = Layout::parse(format, &bytes, &path)?;
-        Ok(VectorFile::new(Bytes::Owned(bytes), layout, path))
+        let layout = RowLayout::parse(format, &bytes, &path)?;
+        Ok(VectorFile::new(FileBytes::Owned(bytes), layout, path))
     }
 
     /// Takes `rows`: little-endian elements, `count x dim`, row-major.
@@ -195,8 +195,8 @@ impl VectorFile {
     /// [`VectorError::PartialRow`] if `rows` is not a whole number of rows.
     pub fn from_rows(element: Element, dim: usize, rows: Vec<u8>) -> Result<VectorFile, VectorError> {
         let path = PathBuf::from(IN_MEMORY);
-        let layout = Layout::dense(element, dim, rows.len(), &path)?;
-        Ok(VectorFile::new(Bytes::Owned(rows), layout, path))
+        let layout = RowLayout::dense(element, dim, rows.len(), &path)?;
+        Ok(VectorFile::new(FileBytes::Owned(rows), layout, path))
     }
 
     /// Takes rows in the layout of [`VectorFile::from_rows`] without copying them, for arrays of another
@@ -222,8 +222,8 @@ impl VectorFile {
         lent: ExternalBytes,
     ) -> Result<VectorFile, VectorError> {
         let path = PathBuf::from(name);
-        let layout = Layout::dense(element, dim, (*lent).as_ref().len(), &path)?;
-        Ok(VectorFile::new(Bytes::External(lent), layout, path))
+        let layout = RowLayout::dense(element, dim, (*lent).as_ref().len(), &path)?;
+        Ok(VectorFile::new(FileBytes::External(lent), layout, path))
     }
 
     /// Makes `count` vectors that do not exist, for plans, which need nothing but their shape.
@@ -235,16 +235,16 @@ impl VectorFile {
     /// Every method that reads rows panics, as for a row that is not below [`VectorFile::count`].
     pub fn of_shape(element: Element, dim: usize, count: u64) -> Result<VectorFile, VectorError> {
         let path = PathBuf::from("(planned vectors)");
-        let layout = Layout::of_shape(element, dim, count, &path)?;
-        Ok(VectorFile::new(Bytes::Absent, layout, path))
+        let layout = RowLayout::of_shape(element, dim, count, &path)?;
+        Ok(VectorFile::new(FileBytes::Absent, layout, path))
     }
 
-    fn new(bytes: Bytes, layout: Layout, path: PathBuf) -> VectorFile {
+    fn new(bytes: FileBytes, layout: RowLayout, path: PathBuf) -> VectorFile {
         VectorFile { storage: Arc::new(Storage { bytes, path }), layout }
     }
 
     /// Returns the vectors at `layout` within `storage`.
-    pub(crate) fn view(storage: Arc<Storage>, layout: Layout) -> VectorFile {
+    pub(crate) fn view(storage: Arc<Storage>, layout: RowLayout) -> VectorFile {
         VectorFile { storage, layout }
     }
 
@@ -255,7 +255,7 @@ impl VectorFile {
         let adjacent = Arc::ptr_eq(&self.storage, &next.storage)
             && (one.element, one.dim, one.stride) == (two.element, two.dim, two.stride)
             && one.start + one.count * one.stride == two.start;
-        let layout = Layout { count: one.count + two.count, ..self.layout };
+        let layout = RowLayout { count: one.count + two.count, ..self.layout };
         adjacent.then(|| VectorFile { storage: self.storage.clone(), layout })
     }
 
@@ -374,7 +374,7 @@ impl VectorFile {
     /// Hints to the operating system how the vectors are about to be read. A failure changes only the speed.
     pub fn advise(&self, access: Access) {
         #[cfg(unix)]
-        if let Bytes::Mapped { map, .. } = &self.storage.bytes {
+        if let FileBytes::Mapped { map, .. } = &self.storage.bytes {
             use memmap2::Advice;
             let advice = match access {
                 Access::Sequential => Advice::Sequential,
@@ -391,7 +391,7 @@ impl VectorFile {
     /// load the pages again. Does nothing for vectors that are in no file.
     pub fn release(&self) {
         #[cfg(unix)]
-        if let Bytes::Mapped { map, .. } = &self.storage.bytes {
+        if let FileBytes::Mapped { map, .. } = &self.storage.bytes {
             // SAFETY: the map is read-only and backed by the file, so dropped pages come back with the same
             // content as long as the file is not changed, which mapping it requires already.
             let _ = unsafe { map.unchecked_advise(memmap2::UncheckedAdvice::DontNeed) };
@@ -401,7 +401,7 @@ impl VectorFile {
     /// Returns a string that differs between files, and between states of a file that was changed: path,
     /// length, time of change, inode. `None` for vectors that are in no file.
     pub fn identity(&self) -> Option<String> {
-        let Bytes::Mapped { file, .. } = &self.storage.bytes else { return None };
+        let FileBytes::Mapped { file, .. } = &self.storage.bytes else { return None };
         let metadata = file.metadata().ok()?;
         let path = self.path().canonicalize().ok()?;
         #[cfg(unix)]
@@ -424,7 +424,7 @@ impl VectorFile {
     /// # Errors
     /// [`VectorError::Changed`] if not; [`VectorError::Io`] if its length cannot be read.
     pub fn check_length(&self) -> Result<(), VectorError> {
-        let Bytes::Mapped { map, file } = &self.storage.bytes else { return Ok(()) };
+        let FileBytes::Mapped { map, file } = &self.storage.bytes else { return Ok(()) };
         let found =
             file.metadata().map_err(VectorError::io(self.path(), "read the length of the file"))?.len();
         let expected = map.len() as u64;
@@ -455,7 +455,7 @@ impl VectorFile {
 
     /// Returns true if the rows are in the memory of this process, not in a mapped file.
     pub(crate) fn is_in_memory(&self) -> bool {
-        !matches!(self.storage.bytes, Bytes::Mapped { .. } | Bytes::Absent)
+        !matches!(self.storage.bytes, FileBytes::Mapped { .. } | FileBytes::Absent)
     }
 
     /// Returns the bytes of the length prefix of each row; 0 if the format has none.
@@ -479,11 +479,11 @@ impl VectorFile {
     pub(crate) fn read_rows(&self, rows: &Range<usize>, out: &mut [u8]) -> Result<(), VectorError> {
         let range = self.range_bytes(rows);
         match &self.storage.bytes {
-            Bytes::Mapped { file, .. } => read_exact_at(file, out, range.start as u64).or_else(|error| {
+            FileBytes::Mapped { file, .. } => read_exact_at(file, out, range.start as u64).or_else(|error| {
                 self.check_length()?;
                 Err(VectorError::io(self.path(), "read the vectors")(error))
             }),
-            Bytes::Owned(_) | Bytes::External(_) | Bytes::Appended(_) | Bytes::Absent => {
+            FileBytes::Owned(_) | FileBytes::External(_) | FileBytes::Appended(_) | FileBytes::Absent => {
                 out.copy_from_slice(&self.storage.bytes.as_slice()[range]);
                 Ok(())
             }

@@ -79,9 +79,9 @@ impl FileFormat {
 
 /// The positions of the rows in a file: row `i` is the `row_bytes()` bytes from `start + i * stride` on.
 ///
-/// [`Layout::parse`] and [`Layout::dense`] check that all rows are within the bytes.
+/// [`RowLayout::parse`] and [`RowLayout::dense`] check that all rows are within the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Layout {
+pub(crate) struct RowLayout {
     pub element: Element,
     pub count: usize,
     pub dim: usize,
@@ -89,13 +89,13 @@ pub(crate) struct Layout {
     pub stride: usize,
 }
 
-impl Layout {
+impl RowLayout {
     pub(crate) fn row_bytes(&self) -> usize {
         self.element.row_bytes(self.dim)
     }
 
     /// Reads the layout of `bytes`, a whole file of `format`. `path` is for messages only.
-    pub(crate) fn parse(format: FileFormat, bytes: &[u8], path: &Path) -> Result<Layout, VectorError> {
+    pub(crate) fn parse(format: FileFormat, bytes: &[u8], path: &Path) -> Result<RowLayout, VectorError> {
         if bytes.is_empty() {
             return Err(VectorError::Empty { path: path.to_path_buf(), what: "vectors" });
         }
@@ -103,11 +103,11 @@ impl Layout {
             FileFormat::Bin(element) => {
                 let (count, dim) = bin_header(bytes, path)?;
                 check_counts(count, dim, "vectors", path)?;
-                Layout::headed(element, count, dim, BIN_HEADER_BYTES, bytes.len(), path)
+                RowLayout::headed(element, count, dim, BIN_HEADER_BYTES, bytes.len(), path)
             }
             FileFormat::Vecs(element) => {
                 let row = prefixed_rows(bytes, element.bits() / 8, "vectors", path)?;
-                Ok(Layout {
+                Ok(RowLayout {
                     element,
                     count: row.count,
                     dim: row.dim,
@@ -118,7 +118,7 @@ impl Layout {
             FileFormat::Npy => {
                 let header = npy::parse(bytes, path)?;
                 check_counts(header.count, header.dim, "vectors", path)?;
-                Layout::headed(header.element, header.count, header.dim, header.start, bytes.len(), path)
+                RowLayout::headed(header.element, header.count, header.dim, header.start, bytes.len(), path)
             }
         }
     }
@@ -129,7 +129,7 @@ impl Layout {
         dim: usize,
         len: usize,
         path: &Path,
-    ) -> Result<Layout, VectorError> {
+    ) -> Result<RowLayout, VectorError> {
         check_dim(dim as u64, path)?;
         check_whole_bytes(element, dim as u64, path)?;
         let stride = element.row_bytes(dim);
@@ -144,7 +144,7 @@ impl Layout {
             });
         }
         check_counts((len / stride) as u64, dim as u64, "vectors", path)?;
-        Ok(Layout { element, count: len / stride, dim, start: 0, stride })
+        Ok(RowLayout { element, count: len / stride, dim, start: 0, stride })
     }
 
     /// Returns the layout of `count` rows without gaps.
@@ -153,11 +153,11 @@ impl Layout {
         dim: usize,
         count: u64,
         path: &Path,
-    ) -> Result<Layout, VectorError> {
+    ) -> Result<RowLayout, VectorError> {
         check_counts(count, dim as u64, "vectors", path)?;
         check_whole_bytes(element, dim as u64, path)?;
         let stride = element.row_bytes(dim);
-        Ok(Layout { element, count: count as usize, dim, start: 0, stride })
+        Ok(RowLayout { element, count: count as usize, dim, start: 0, stride })
     }
 
     /// Returns the layout of rows after one header of `start` bytes. The caller has checked the ranges of
@@ -169,12 +169,12 @@ impl Layout {
         start: usize,
         len: usize,
         path: &Path,
-    ) -> Result<Layout, VectorError> {
+    ) -> Result<RowLayout, VectorError> {
         check_whole_bytes(element, dim, path)?;
         check_length(count, dim, element, start, len, path)?;
         // The product was just found equal to the length, so both factors fit usize.
         let (count, dim) = (count as usize, dim as usize);
-        Ok(Layout { element, count, dim, start, stride: element.row_bytes(dim) })
+        Ok(RowLayout { element, count, dim, start, stride: element.row_bytes(dim) })
     }
 }
 

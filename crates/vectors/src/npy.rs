@@ -20,7 +20,7 @@ const MAX_HEADER_TEXT: usize = 10_000;
 pub(crate) const WRITTEN_HEADER_BYTES: usize = 128;
 
 /// Contents of a header: `count x dim` elements from byte `start` on.
-pub(crate) struct Header {
+pub(crate) struct NpyHeader {
     pub element: Element,
     pub count: u64,
     pub dim: u64,
@@ -73,7 +73,7 @@ pub(crate) fn parse_any<'a>(bytes: &'a [u8], path: &Path) -> Result<AnyHeader<'a
 }
 
 /// Reads the header of an array that is mapped as it is; `path` is for messages.
-pub(crate) fn parse(bytes: &[u8], path: &Path) -> Result<Header, VectorError> {
+pub(crate) fn parse(bytes: &[u8], path: &Path) -> Result<NpyHeader, VectorError> {
     let refuse = |reason: String| VectorError::Npy { path: path.to_path_buf(), reason };
     let AnyHeader { fields, start } = parse_any(bytes, path)?;
     if fields.fortran_order {
@@ -95,7 +95,7 @@ pub(crate) fn parse(bytes: &[u8], path: &Path) -> Result<Header, VectorError> {
         other => return Err(refuse(format!("has elements of type '{other}'"))),
     };
     match fields.shape[..] {
-        [count, dim] => Ok(Header { element, count, dim, start }),
+        [count, dim] => Ok(NpyHeader { element, count, dim, start }),
         _ => Err(refuse(format!("has {} dimensions", fields.shape.len()))),
     }
 }

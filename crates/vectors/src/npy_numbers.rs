@@ -13,13 +13,13 @@ use super::npy::{AnyHeader, parse_any};
 /// The type of the numbers in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Number {
-    kind: Kind,
+    kind: NumberKind,
     bytes: usize,
     big_endian: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum NumberKind {
     Float,
     Signed,
     Unsigned,
@@ -35,9 +35,9 @@ impl Number {
         };
         let (kind, bytes) = (rest.get(..1)?, rest.get(1..)?.parse().ok()?);
         let kind = match (kind, bytes) {
-            ("f", 2 | 4 | 8) => Kind::Float,
-            ("i", 1 | 2 | 4 | 8) => Kind::Signed,
-            ("u", 1 | 2 | 4 | 8) => Kind::Unsigned,
+            ("f", 2 | 4 | 8) => NumberKind::Float,
+            ("i", 1 | 2 | 4 | 8) => NumberKind::Signed,
+            ("u", 1 | 2 | 4 | 8) => NumberKind::Unsigned,
             _ => return None,
         };
         Some(Number { kind, bytes, big_endian: order })
@@ -46,9 +46,9 @@ impl Number {
     /// Returns the name as numpy prints it.
     fn name(self) -> String {
         let kind = match self.kind {
-            Kind::Float => "float",
-            Kind::Signed => "int",
-            Kind::Unsigned => "uint",
+            NumberKind::Float => "float",
+            NumberKind::Signed => "int",
+            NumberKind::Unsigned => "uint",
         };
         format!("{kind}{}", 8 * self.bytes)
     }
@@ -56,10 +56,10 @@ impl Number {
     /// Returns the element of vectors that has these numbers.
     fn element(self) -> Option<Element> {
         match (self.kind, self.bytes) {
-            (Kind::Float, 4) => Some(Element::F32),
-            (Kind::Float, 2) => Some(Element::F16),
-            (Kind::Signed, 1) => Some(Element::I8),
-            (Kind::Unsigned, 1) => Some(Element::U8),
+            (NumberKind::Float, 4) => Some(Element::F32),
+            (NumberKind::Float, 2) => Some(Element::F16),
+            (NumberKind::Signed, 1) => Some(Element::I8),
+            (NumberKind::Unsigned, 1) => Some(Element::U8),
             _ => None,
         }
     }
@@ -79,7 +79,7 @@ impl Number {
         let number = u64::from_le_bytes(self.little_endian(bytes));
         let unused = 64 - 8 * self.bytes as u32;
         match self.kind {
-            Kind::Signed => i128::from((number << unused).cast_signed() >> unused),
+            NumberKind::Signed => i128::from((number << unused).cast_signed() >> unused),
             _ => i128::from(number),
         }
     }
@@ -87,8 +87,8 @@ impl Number {
     /// Returns a number of a type that is no element, as an f64 and as an f32.
     fn value(self, bytes: &[u8]) -> (f64, f32) {
         let value = match self.kind {
-            Kind::Float => f64::from_le_bytes(self.little_endian(bytes)),
-            Kind::Signed | Kind::Unsigned => {
+            NumberKind::Float => f64::from_le_bytes(self.little_endian(bytes)),
+            NumberKind::Signed | NumberKind::Unsigned => {
                 let whole = self.whole(bytes);
                 // Rounded once, not first to an f64.
                 return (whole as f64, whole as f32);
@@ -170,9 +170,9 @@ pub(crate) fn open(path: &Path) -> Result<Option<(VectorFile, Option<String>)>, 
     }
     let (name, path_name) = (number.name(), path.display());
     let note = match number.kind {
-        Kind::Float if !rounded => None,
-        Kind::Float => Some(format!("{path_name} holds {name}, which is rounded to f32 in memory")),
-        Kind::Signed | Kind::Unsigned => Some(format!(
+        NumberKind::Float if !rounded => None,
+        NumberKind::Float => Some(format!("{path_name} holds {name}, which is rounded to f32 in memory")),
+        NumberKind::Signed | NumberKind::Unsigned => Some(format!(
             "{path_name} holds {name}, which is stored as f32; u8 or i8 take one byte per component"
         )),
     };
@@ -187,7 +187,7 @@ pub(crate) fn open(path: &Path) -> Result<Option<(VectorFile, Option<String>)>, 
 pub(crate) fn read_ids(path: &Path) -> Result<(usize, Vec<u32>), VectorError> {
     let refuse = |reason: String| VectorError::Argument { path: path.to_path_buf(), reason };
     let (map, _file) = map_file(path, "ids")?;
-    let array = Array::parse(&map, path)?.filter(|array| array.number.kind != Kind::Float);
+    let array = Array::parse(&map, path)?.filter(|array| array.number.kind != NumberKind::Float);
     let Some(array) = array else {
         return Err(refuse("expected a two-dimensional array of whole numbers: queries x k ids".into()));
     };

@@ -4,8 +4,8 @@
 use super::BucketStore;
 use super::generation::BucketObject;
 use super::layout::Spelling;
-use super::record::{Record, SMALL_BYTES, fresh_id};
-use super::upload::{Journal, Upload, UploadSource};
+use super::record::{GenerationRecord, SMALL_BYTES, fresh_id};
+use super::upload::{Upload, UploadJournal, UploadSource};
 use crate::client::Version;
 use crate::runtime::wait_for;
 use crate::tier;
@@ -47,7 +47,7 @@ pub(super) struct BucketDraft {
     replace: Replace,
     /// The local draft; `None` once the draft is kept for a later process.
     local: Option<Box<dyn Draft>>,
-    journal: Mutex<Journal>,
+    journal: Mutex<UploadJournal>,
     /// The note of a draft whose writer was killed while it was published.
     sealed: Option<String>,
     /// True once it was published or kept.
@@ -63,13 +63,14 @@ impl BucketDraft {
         replace: Replace,
         local: Box<dyn Draft>,
     ) -> BucketDraft {
-        let found = local.read(JOURNAL).ok().and_then(|bytes| serde_json::from_slice::<Journal>(&bytes).ok());
+        let found =
+            local.read(JOURNAL).ok().and_then(|bytes| serde_json::from_slice::<UploadJournal>(&bytes).ok());
         let sealed = found.as_ref().and_then(|journal| journal.note.clone());
         let store = match &found {
             Some(journal) if !journal.is_empty() => store.with_spelling(journal.spelling()),
             _ => store.with_spelling(store.layout.spelling()),
         };
-        let mut journal = found.unwrap_or_else(|| Journal::new(fresh_id()));
+        let mut journal = found.unwrap_or_else(|| UploadJournal::new(fresh_id()));
         journal.set_spelling(store.layout.spelling());
         let path = store.layout.path(name);
         BucketDraft {
@@ -115,11 +116,11 @@ impl BucketDraft {
         removed.unwrap_or(Ok(())).map_err(|fault| fault.error("remove the unfinished upload of", &self.path))
     }
 
-    fn journal(&self) -> MutexGuard<'_, Journal> {
+    fn journal(&self) -> MutexGuard<'_, UploadJournal> {
         self.journal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn save_journal(&self, journal: &Journal) -> Result<(), StoreError> {
+    fn save_journal(&self, journal: &UploadJournal) -> Result<(), StoreError> {
         let bytes = serde_json::to_vec(journal)
             .map_err(|e| StoreError::io("write", self.path.join(JOURNAL), std::io::Error::other(e)))?;
         self.local()?.replace(JOURNAL, &bytes)
@@ -161,9 +162,9 @@ impl BucketDraft {
     }
 
     /// Makes the record of the objects `names`; the large ones must be uploaded.
-    fn record(&self, names: &[&str]) -> Result<Record, StoreError> {
+    fn record(&self, names: &[&str]) -> Result<GenerationRecord, StoreError> {
         let journal = self.journal();
-        let mut record = Record::new(journal.id.clone());
+        let mut record = GenerationRecord::new(journal.id.clone());
         for name in names {
             if let Some(entry) = journal.uploaded(name) {
                 record.objects.insert((*name).to_owned(), entry);
@@ -177,7 +178,7 @@ impl BucketDraft {
 
     /// Returns the small objects that do not fit into the record together with the others.
     fn overflowing<'n>(&self, names: &[&'n str]) -> Vec<&'n str> {
-        let mut record = Record::new(String::new());
+        let mut record = GenerationRecord::new(String::new());
         let mut overflowing = Vec::new();
         for name in names {
             let Some(len) =
@@ -211,7 +212,7 @@ impl Generation for BucketDraft {
         let uploaded = self.journal().uploaded(name);
         match (self.local()?.get(name), uploaded) {
             (Err(StoreError::Missing { .. }), Some(entry)) => {
-                let source = tier::Source {
+                let source = tier::ObjectSource {
                     client: self.store.client.clone(),
                     key: self.store.layout.generation(&self.name, &self.journal().id).join(name),
                     len: entry.bytes,
@@ -293,7 +294,7 @@ impl Draft for BucketDraft {
 
 impl BucketDraft {
     /// Uploads the objects that are not in the bucket yet, and makes the record.
-    fn prepare(&self, names: &[&str], note: &str) -> Result<Record, StoreError> {
+    fn prepare(&self, names: &[&str], note: &str) -> Result<GenerationRecord, StoreError> {
         if !names.contains(&self.store.mark) {
             let path = self.path.join(self.store.mark);
             return Err(StoreError::Missing { what: "file", path });

@@ -3,11 +3,11 @@
 use super::BucketStore;
 use super::log::BucketLog;
 use super::read_ahead::ReadAhead;
-use super::record::{Entry, Record};
+use super::record::{GenerationRecord, RecordEntry};
 use crate::cache::ObjectLocation;
 use crate::client::Version;
 use crate::runtime::wait_for;
-use crate::tier::{CacheHandle, ObjectTier, Reader, Source};
+use crate::tier::{CacheHandle, ObjectSource, ObjectTier, ReadPurpose};
 use bathyal_store::check_name;
 use bathyal_store::{Backing, Generation, Log, Object, StoreError, Traffic};
 use bathyal_tier::Tier;
@@ -32,7 +32,7 @@ pub(super) struct PublishedGeneration {
     pub(super) store: BucketStore,
     pub(super) name: String,
     path: PathBuf,
-    record: Arc<Record>,
+    record: Arc<GenerationRecord>,
     traffic: Arc<Traffic>,
     /// The versions of the objects that were read, shared by all readers of an object, so that a replaced
     /// object is detected.
@@ -43,7 +43,7 @@ impl PublishedGeneration {
     pub(super) fn new(
         store: BucketStore,
         name: &str,
-        record: Record,
+        record: GenerationRecord,
         traffic: Arc<Traffic>,
     ) -> PublishedGeneration {
         let path = store.layout.path(name);
@@ -56,7 +56,7 @@ impl PublishedGeneration {
         &self.record.id
     }
 
-    fn version(&self, name: &str, entry: &Entry) -> Arc<Version> {
+    fn version(&self, name: &str, entry: &RecordEntry) -> Arc<Version> {
         let mut versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
         versions
             .entry(name.to_owned())
@@ -112,7 +112,7 @@ impl Generation for PublishedGeneration {
             return Ok(Arc::new(SmallObject { path, bytes: Arc::from(bytes) }));
         }
         let key = self.store.layout.generation(&self.name, &self.record.id).join(name);
-        let source = Source {
+        let source = ObjectSource {
             cached: self.cache_handle(name, key.as_ref(), entry.bytes),
             client: self.store.client.clone(),
             key,
@@ -178,7 +178,7 @@ pub(super) struct BucketObject {
     /// The generation that it belongs to; `None` for an object of a draft.
     generation: Option<PublishedGeneration>,
     path: PathBuf,
-    source: Arc<Source>,
+    source: Arc<ObjectSource>,
     read_ahead: ReadAhead,
 }
 
@@ -186,7 +186,7 @@ impl BucketObject {
     pub(super) fn new(
         generation: Option<PublishedGeneration>,
         path: PathBuf,
-        source: Source,
+        source: ObjectSource,
     ) -> BucketObject {
         BucketObject { generation, path, source: Arc::new(source), read_ahead: ReadAhead::default() }
     }
@@ -196,7 +196,7 @@ impl BucketObject {
         self.source.traffic.count_reads(1, range.end - range.start);
         let parts = (range.start..range.end).step_by(PART_BYTES as usize);
         let parts = parts.map(|from| from..(from + PART_BYTES).min(range.end));
-        let fetch = |part: Range<u64>| self.source.read(part, &Reader::Whole);
+        let fetch = |part: Range<u64>| self.source.read(part, &ReadPurpose::Whole);
         let all = futures_util::stream::iter(parts).map(fetch).buffered(CONCURRENT_PARTS);
         let mut rest = out;
         let copied = wait_for(all.try_for_each(|bytes: Bytes| {

@@ -44,7 +44,7 @@ pub(super) enum Spelling {
 
 /// The keys of a folder of a bucket, and the addresses that messages show for them.
 #[derive(Debug, Clone)]
-pub(super) struct Layout {
+pub(super) struct BucketLayout {
     spelling: Spelling,
     names: Vec<String>,
     folder: Key,
@@ -52,12 +52,12 @@ pub(super) struct Layout {
     root: String,
 }
 
-impl Layout {
+impl BucketLayout {
     /// Makes the layout of the folder of `url`, with names spelled as typed.
-    pub(super) fn new(url: &ObjectUrl) -> Layout {
+    pub(super) fn new(url: &ObjectUrl) -> BucketLayout {
         let address = url.folder_address();
         let folder = url.folder.iter().fold(Key::ROOT, |folder, name| typed_key(&folder, name));
-        Layout {
+        BucketLayout {
             spelling: Spelling::Typed,
             names: url.folder.clone(),
             folder,
@@ -67,13 +67,13 @@ impl Layout {
     }
 
     /// Returns the layout of the same folder with names in this spelling. Messages show the keys as they are.
-    pub(super) fn with_spelling(&self, spelling: Spelling) -> Layout {
+    pub(super) fn with_spelling(&self, spelling: Spelling) -> BucketLayout {
         let below = |folder: Key, name: &String| match spelling {
             Spelling::Typed => typed_key(&folder, name),
             Spelling::Encoded => folder.join(name.as_str()),
         };
         let folder = self.names.iter().fold(Key::ROOT, below);
-        let mut layout = Layout { spelling, folder, ..self.clone() };
+        let mut layout = BucketLayout { spelling, folder, ..self.clone() };
         layout.address = match layout.folder.is_root() {
             true => PathBuf::from(&layout.root),
             false => layout.path_of(&layout.folder),
@@ -87,9 +87,9 @@ impl Layout {
     }
 
     /// Returns the layout of the folder `name` in this one.
-    pub(super) fn subfolder(&self, name: &str) -> Layout {
+    pub(super) fn subfolder(&self, name: &str) -> BucketLayout {
         let names = self.names.iter().cloned().chain([name.to_owned()]).collect();
-        Layout { names, folder: self.index(name), address: self.path(name), ..self.clone() }
+        BucketLayout { names, folder: self.index(name), address: self.path(name), ..self.clone() }
     }
 
     /// Returns the name that the last part of a key in this folder was made from; `None` if no name gives

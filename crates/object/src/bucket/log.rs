@@ -70,7 +70,7 @@ impl BucketLog {
 
     /// Reads the bytes from offset `from` on. Of the known pieces, only those that end after it are read.
     async fn contents(&self, from: u64) -> Result<Contents, StoreError> {
-        let failed = |fault: crate::client::Fault| fault.error("read", &self.path);
+        let failed = |fault: crate::client::RequestFault| fault.error("read", &self.path);
         let (client, traffic) = (&self.generation.store.client, self.generation.shared_traffic());
         let listed = client.list(&self.prefix, traffic);
         let (current, listed) = tokio::join!(self.generation.check_current(), listed);

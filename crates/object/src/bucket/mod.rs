@@ -18,7 +18,7 @@ mod upload;
 mod versions;
 
 use crate::cache::Cache;
-use crate::client::{Cause, Client, Created, Fault};
+use crate::client::{Cause, Client, Created, RequestFault};
 use crate::connect::{MOST_KEY_BYTES, ObjectUrl, StoreOptions, connect};
 use crate::runtime::wait_for;
 use bathyal_store::local::LocalStore;
@@ -28,8 +28,8 @@ use bathyal_store::{
 use bytes::Bytes;
 use draft::{BucketDraft, scratch_name};
 use generation::PublishedGeneration;
-use layout::Layout;
-use record::Record;
+use layout::BucketLayout;
+use record::GenerationRecord;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +43,7 @@ const MAX_ATTEMPTS: usize = 16;
 #[derive(Debug, Clone)]
 pub struct BucketStore {
     client: Arc<Client>,
-    layout: Layout,
+    layout: BucketLayout,
     /// True if names map only to keys in the spelling of `layout`.
     one_spelling: bool,
     mark: &'static str,
@@ -69,7 +69,7 @@ impl BucketStore {
         mark: &'static str,
     ) -> Result<BucketStore, StoreError> {
         let client = connect(url, options)?;
-        let layout = Layout::new(url);
+        let layout = BucketLayout::new(url);
         let folder = match &options.scratch {
             Some(folder) => folder.clone(),
             None => default_cache_folder("scratch=FOLDER")?.join("uploads"),
@@ -106,13 +106,17 @@ impl BucketStore {
     }
 
     /// Returns the newest record of `name`, under the keys of this layout; `None` if there is none.
-    fn newest(&self, name: &str) -> Result<Option<Record>, StoreError> {
+    fn newest(&self, name: &str) -> Result<Option<GenerationRecord>, StoreError> {
         wait_for(self.find_newest(name, &self.traffic))?
     }
 
-    async fn find_newest(&self, name: &str, traffic: &Traffic) -> Result<Option<Record>, StoreError> {
+    async fn find_newest(
+        &self,
+        name: &str,
+        traffic: &Traffic,
+    ) -> Result<Option<GenerationRecord>, StoreError> {
         let path = self.layout.path(name);
-        let failed = |fault: Fault| fault.error("look for", &path);
+        let failed = |fault: RequestFault| fault.error("look for", &path);
         // The record may be pruned between the listing and the read, so both are repeated.
         for _ in 0..MAX_ATTEMPTS {
             let records = self.layout.records(name);
@@ -131,7 +135,7 @@ impl BucketStore {
             }
             match self.client.get(&first.location, traffic).await {
                 Ok(bytes) => {
-                    return Record::parse(&bytes, &self.layout.path_of(&first.location)).map(Some);
+                    return GenerationRecord::parse(&bytes, &self.layout.path_of(&first.location)).map(Some);
                 }
                 Err(fault) if fault.cause == Cause::Gone => {}
                 Err(fault) => return Err(failed(fault)),
@@ -142,15 +146,15 @@ impl BucketStore {
 
     /// Reads the copy of the latest record. It may be older than the newest record if another writer
     /// published later. Returns `None` if it cannot be read soon.
-    async fn latest(&self, name: &str, traffic: &Traffic) -> Option<Record> {
+    async fn latest(&self, name: &str, traffic: &Traffic) -> Option<GenerationRecord> {
         let key = self.layout.latest(name);
         let bytes =
             tokio::time::timeout(LATEST_TIMEOUT, self.client.get_once(&key, traffic)).await.ok()?.ok()?;
-        Record::parse(&bytes, &self.layout.path_of(&key)).ok()
+        GenerationRecord::parse(&bytes, &self.layout.path_of(&key)).ok()
     }
 
     /// Publishes `record` as the newest one of `name`, with the next number.
-    fn publish(&self, name: &str, mut record: Record, replace: Replace) -> Result<(), StoreError> {
+    fn publish(&self, name: &str, mut record: GenerationRecord, replace: Replace) -> Result<(), StoreError> {
         let path = self.layout.path(name);
         for _ in 0..MAX_ATTEMPTS {
             let newest = self.newest(name)?;
@@ -223,7 +227,7 @@ impl Store for BucketStore {
     fn delete(&self, name: &str) -> Result<(), StoreError> {
         check_name(name)?;
         match self.find_published(name, &self.traffic)? {
-            (store, Some(_)) => store.publish(name, Record::deleted(), Replace::Generation),
+            (store, Some(_)) => store.publish(name, GenerationRecord::deleted(), Replace::Generation),
             (store, None) => Err(StoreError::Missing { what: "index", path: store.layout.path(name) }),
         }
     }
@@ -234,7 +238,7 @@ impl Store for BucketStore {
         let spellings = self.spellings(name);
         for store in &spellings {
             if store.newest(name)?.is_some_and(|record| !record.deleted) {
-                store.publish(name, Record::deleted(), Replace::Generation)?;
+                store.publish(name, GenerationRecord::deleted(), Replace::Generation)?;
             }
         }
         for local in self.scratch.abandoned(&scratch_name(name), Replace::Never)? {

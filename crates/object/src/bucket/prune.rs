@@ -5,8 +5,8 @@
 
 use super::BucketStore;
 use super::draft::scratch_name;
-use super::record::Record;
-use crate::client::Fault;
+use super::record::GenerationRecord;
+use crate::client::RequestFault;
 use crate::pruning::{PruneOptions, PruneReport};
 use crate::runtime::wait_for;
 use bathyal_store::StoreError;
@@ -113,7 +113,7 @@ impl BucketStore {
         for (i, meta) in records.iter().enumerate() {
             let bytes = wait_for(self.client.get(&meta.location, &self.traffic))?;
             let bytes = bytes.map_err(|fault| self.failed(name, fault))?;
-            let record = Record::parse(&bytes, &self.layout.path_of(&meta.location))?;
+            let record = GenerationRecord::parse(&bytes, &self.layout.path_of(&meta.location))?;
             let published = SystemTime::from(meta.last_modified);
             if i > 0 || !record.deleted {
                 // Each generation was replaced when the next one was published.
@@ -158,7 +158,7 @@ impl BucketStore {
         self.delete_keys(name, records)
     }
 
-    fn failed(&self, name: &str, fault: Fault) -> StoreError {
+    fn failed(&self, name: &str, fault: RequestFault) -> StoreError {
         fault.error("prune", self.layout.path(name))
     }
 

@@ -12,11 +12,11 @@ const MAX_BYTES: u64 = 16 << 20;
 /// The bytes that were read ahead, and the position of the next expected read.
 #[derive(Debug, Default)]
 pub(super) struct ReadAhead {
-    state: Mutex<State>,
+    state: Mutex<ReadAheadState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ReadAheadState {
     /// The offset of `bytes` in the object.
     start: u64,
     bytes: Vec<u8>,
@@ -42,10 +42,10 @@ impl ReadAhead {
         let follows = offset == state.next;
         state.next = end;
         if !follows || out.len() as u64 >= MAX_BYTES {
-            *state = State { next: end, step: FIRST_BYTES, ..State::default() };
+            *state = ReadAheadState { next: end, step: FIRST_BYTES, ..ReadAheadState::default() };
             return fetch(offset..end, out);
         }
-        let State { start, bytes, step, .. } = &mut *state;
+        let ReadAheadState { start, bytes, step, .. } = &mut *state;
         if offset < *start || end > *start + bytes.len() as u64 {
             let wanted = (out.len() as u64).max(*step).min(len - offset);
             bytes.resize(wanted as usize, 0);
@@ -67,7 +67,7 @@ impl ReadAhead {
     /// Drops the bytes that were read ahead.
     #[cfg(test)]
     fn clear(&self) {
-        *self.state.lock().unwrap() = State::default();
+        *self.state.lock().unwrap() = ReadAheadState::default();
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) const MAX_TOTAL_SMALL_BYTES: u64 = 2 << 20;
 
 /// The entry of an object of a generation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Entry {
+pub(super) struct RecordEntry {
     pub(super) bytes: u64,
     /// Its offset among the small objects of the record; `None` if it has a key of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -38,25 +38,25 @@ pub(super) struct Entry {
 
 /// The record of a generation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Record {
+pub(super) struct GenerationRecord {
     pub(super) number: u64,
     /// The unique id of the generation, which is part of its objects' keys.
     pub(super) id: String,
     /// True if this record deletes the index.
     pub(super) deleted: bool,
-    pub(super) objects: BTreeMap<String, Entry>,
+    pub(super) objects: BTreeMap<String, RecordEntry>,
     /// The bytes of the small objects, back to back.
     pub(super) small: Vec<u8>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Head {
+struct RecordHead {
     bathyal_record: u32,
     number: u64,
     id: String,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     deleted: bool,
-    objects: BTreeMap<String, Entry>,
+    objects: BTreeMap<String, RecordEntry>,
 }
 
 /// Returns a random id of 32 hexadecimal digits.
@@ -66,15 +66,15 @@ pub(super) fn fresh_id() -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-impl Record {
+impl GenerationRecord {
     /// Makes the record of a generation with this id, without objects.
-    pub(super) fn new(id: String) -> Record {
-        Record { number: 0, id, deleted: false, objects: BTreeMap::new(), small: Vec::new() }
+    pub(super) fn new(id: String) -> GenerationRecord {
+        GenerationRecord { number: 0, id, deleted: false, objects: BTreeMap::new(), small: Vec::new() }
     }
 
     /// Makes a record that deletes the index.
-    pub(super) fn deleted() -> Record {
-        Record { deleted: true, ..Record::new(fresh_id()) }
+    pub(super) fn deleted() -> GenerationRecord {
+        GenerationRecord { deleted: true, ..GenerationRecord::new(fresh_id()) }
     }
 
     /// Returns true if an object of `bytes` bytes fits into this record.
@@ -84,19 +84,19 @@ impl Record {
 
     /// Adds an object to the record's small objects.
     pub(super) fn add_small(&mut self, name: &str, bytes: &[u8]) {
-        let entry = Entry { bytes: bytes.len() as u64, at: Some(self.small.len() as u64), etag: None };
+        let entry = RecordEntry { bytes: bytes.len() as u64, at: Some(self.small.len() as u64), etag: None };
         self.small.extend_from_slice(bytes);
         self.objects.insert(name.to_owned(), entry);
     }
 
     /// Returns the bytes of a small object; `None` if it is not in the record.
-    pub(super) fn small_bytes(&self, entry: &Entry) -> Option<&[u8]> {
+    pub(super) fn small_bytes(&self, entry: &RecordEntry) -> Option<&[u8]> {
         let at = usize::try_from(entry.at?).ok()?;
         self.small.get(at..at.checked_add(usize::try_from(entry.bytes).ok()?)?)
     }
 
     pub(super) fn to_bytes(&self) -> Result<Vec<u8>, StoreError> {
-        let head = Head {
+        let head = RecordHead {
             bathyal_record: VERSION,
             number: self.number,
             id: self.id.clone(),
@@ -111,8 +111,8 @@ impl Record {
         Ok(bytes)
     }
 
-    /// Parses the bytes that [`Record::to_bytes`] wrote. `path` is their address, for messages.
-    pub(super) fn parse(bytes: &[u8], path: &Path) -> Result<Record, StoreError> {
+    /// Parses the bytes that [`GenerationRecord::to_bytes`] wrote. `path` is their address, for messages.
+    pub(super) fn parse(bytes: &[u8], path: &Path) -> Result<GenerationRecord, StoreError> {
         let damaged = |what: &str| {
             let reason =
                 format!("the record of an index is damaged ({what}); restore it, or publish the index again");
@@ -127,10 +127,11 @@ impl Record {
             return Err(damaged("its checksum is wrong"));
         }
         #[derive(Deserialize)]
-        struct Version {
+        struct RecordVersion {
             bathyal_record: u32,
         }
-        let version: Version = serde_json::from_slice(head).map_err(|_| damaged("it has no version"))?;
+        let version: RecordVersion =
+            serde_json::from_slice(head).map_err(|_| damaged("it has no version"))?;
         if version.bathyal_record > VERSION {
             let reason = format!(
                 "the record has version {}, but this Bathyal reads versions up to {VERSION}; upgrade Bathyal",
@@ -138,12 +139,12 @@ impl Record {
             );
             return Err(StoreError::NoGeneration { path: path.to_path_buf(), reason });
         }
-        let head: Head = serde_json::from_slice(head).map_err(|e| damaged(&e.to_string()))?;
+        let head: RecordHead = serde_json::from_slice(head).map_err(|e| damaged(&e.to_string()))?;
         if !is_id(&head.id) || head.objects.keys().any(|name| check_name(name).is_err()) {
             return Err(damaged("it has an invalid name"));
         }
-        let Head { number, id, deleted, objects, .. } = head;
-        let record = Record { number, id, deleted, objects, small: small.to_vec() };
+        let RecordHead { number, id, deleted, objects, .. } = head;
+        let record = GenerationRecord { number, id, deleted, objects, small: small.to_vec() };
         if record.objects.values().any(|entry| entry.at.is_some() && record.small_bytes(entry).is_none()) {
             return Err(damaged("an object ends beyond its end"));
         }
@@ -155,10 +156,12 @@ impl Record {
 mod tests {
     use super::*;
 
-    fn record() -> Record {
-        let mut record = Record::new(fresh_id());
+    fn record() -> GenerationRecord {
+        let mut record = GenerationRecord::new(fresh_id());
         record.number = 7;
-        record.objects.insert("pages".into(), Entry { bytes: 1 << 40, at: None, etag: Some("\"x\"".into()) });
+        record
+            .objects
+            .insert("pages".into(), RecordEntry { bytes: 1 << 40, at: None, etag: Some("\"x\"".into()) });
         record.add_small("manifest", b"line\nline");
         record.add_small("ids", b"");
         record
@@ -167,7 +170,7 @@ mod tests {
     #[test]
     fn a_record_is_read_back_as_written() {
         let record = record();
-        let read = Record::parse(&record.to_bytes().unwrap(), Path::new("s3://x")).unwrap();
+        let read = GenerationRecord::parse(&record.to_bytes().unwrap(), Path::new("s3://x")).unwrap();
         assert_eq!(read, record);
         assert_eq!(read.small_bytes(&read.objects["manifest"]), Some(&b"line\nline"[..]));
         assert_eq!(read.small_bytes(&read.objects["pages"]), None);
@@ -181,13 +184,15 @@ mod tests {
             let mut damaged = bytes.clone();
             damaged[i] ^= 0x20;
             // A hexadecimal digit in capitals is the same number.
-            if damaged[i].eq_ignore_ascii_case(&bytes[i]) && Record::parse(&damaged, Path::new("x")).is_ok() {
+            if damaged[i].eq_ignore_ascii_case(&bytes[i])
+                && GenerationRecord::parse(&damaged, Path::new("x")).is_ok()
+            {
                 continue;
             }
-            assert!(Record::parse(&damaged, Path::new("x")).is_err(), "byte {i}");
+            assert!(GenerationRecord::parse(&damaged, Path::new("x")).is_err(), "byte {i}");
         }
         for len in 0..bytes.len() {
-            assert!(Record::parse(&bytes[..len], Path::new("x")).is_err(), "{len} bytes");
+            assert!(GenerationRecord::parse(&bytes[..len], Path::new("x")).is_err(), "{len} bytes");
         }
     }
 }

@@ -5,8 +5,8 @@
 //! and removed there, so that one name never has two indexes unnoticed. A name with the same key in both
 //! spellings takes no additional request.
 
-use super::layout::{Layout, Spelling};
-use super::record::Record;
+use super::layout::{BucketLayout, Spelling};
+use super::record::GenerationRecord;
 use super::{BucketStore, MOST_KEY_BYTES};
 use crate::runtime::wait_for;
 use bathyal_store::{Replace, StoreError, Traffic, check_name};
@@ -39,7 +39,7 @@ impl BucketStore {
         self.with_layout(self.layout.with_spelling(spelling))
     }
 
-    fn with_layout(&self, layout: Layout) -> BucketStore {
+    fn with_layout(&self, layout: BucketLayout) -> BucketStore {
         BucketStore { layout, one_spelling: true, ..self.clone() }
     }
 
@@ -49,7 +49,7 @@ impl BucketStore {
         &self,
         name: &str,
         traffic: &Traffic,
-    ) -> Result<(BucketStore, Option<Record>), StoreError> {
+    ) -> Result<(BucketStore, Option<GenerationRecord>), StoreError> {
         wait_for(self.find_published_async(name, traffic))?
     }
 
@@ -57,7 +57,7 @@ impl BucketStore {
         &self,
         name: &str,
         traffic: &Traffic,
-    ) -> Result<(BucketStore, Option<Record>), StoreError> {
+    ) -> Result<(BucketStore, Option<GenerationRecord>), StoreError> {
         let mut spellings = self.spellings(name);
         for store in &spellings {
             let newest = store.find_newest(name, traffic).await?;
@@ -179,7 +179,7 @@ impl BucketStore {
         Ok(wait_for(first_published)??.is_some())
     }
 
-    fn names_below(&self, layout: &Layout) -> Result<Vec<String>, StoreError> {
+    fn names_below(&self, layout: &BucketLayout) -> Result<Vec<String>, StoreError> {
         let path: &Path = layout.address();
         let found = wait_for(self.client.children(layout.folder(), &self.traffic))?
             .map_err(|fault| fault.error("list", path))?;

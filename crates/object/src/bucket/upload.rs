@@ -2,8 +2,8 @@
 //! uploaded.
 
 use super::layout::Spelling;
-use super::record::Entry;
-use crate::client::{Cause, Client, Fault};
+use super::record::RecordEntry;
+use crate::client::{Cause, Client, RequestFault};
 use crate::runtime::wait_for;
 use bathyal_store::{Object, ProgressFn, StoreError, Traffic};
 use bytes::Bytes;
@@ -27,7 +27,7 @@ const MAX_ATTEMPTS: usize = 3;
 
 /// The record of what was uploaded, by which a later process continues the upload.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct Journal {
+pub(super) struct UploadJournal {
     /// The id in the keys of the generation.
     pub(super) id: String,
     /// The writer's note, set once only the publication is left to do.
@@ -53,7 +53,7 @@ struct CompleteObject {
 
 /// An uploaded part.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Part {
+struct UploadedPart {
     /// The store's id of the part.
     id: String,
     bytes: u64,
@@ -68,7 +68,7 @@ struct UnfinishedObject {
     bytes: u64,
     part_bytes: u64,
     /// The uploaded parts by number, from 0.
-    parts: BTreeMap<u64, Part>,
+    parts: BTreeMap<u64, UploadedPart>,
 }
 
 impl UnfinishedObject {
@@ -80,9 +80,9 @@ impl UnfinishedObject {
     }
 }
 
-impl Journal {
-    pub(super) fn new(id: String) -> Journal {
-        Journal { id, ..Journal::default() }
+impl UploadJournal {
+    pub(super) fn new(id: String) -> UploadJournal {
+        UploadJournal { id, ..UploadJournal::default() }
     }
 
     /// Returns the spelling of the name in the keys of uploaded objects.
@@ -114,8 +114,12 @@ impl Journal {
     }
 
     /// Returns the record's entry of an object that is uploaded completely.
-    pub(super) fn uploaded(&self, name: &str) -> Option<Entry> {
-        self.whole.get(name).map(|whole| Entry { bytes: whole.bytes, at: None, etag: whole.etag.clone() })
+    pub(super) fn uploaded(&self, name: &str) -> Option<RecordEntry> {
+        self.whole.get(name).map(|whole| RecordEntry {
+            bytes: whole.bytes,
+            at: None,
+            etag: whole.etag.clone(),
+        })
     }
 
     /// Returns the CRC-32C of an object that is uploaded completely.
@@ -139,14 +143,14 @@ pub(super) struct Upload<'a> {
 }
 
 /// Saves the journal where a later process finds it.
-type SaveJournal<'k> = dyn FnMut(&Journal) -> Result<(), StoreError> + 'k;
+type SaveJournal<'k> = dyn FnMut(&UploadJournal) -> Result<(), StoreError> + 'k;
 
 impl Upload<'_> {
     /// Uploads those of `sources` that are not uploaded yet according to `journal`.
     pub(super) fn run(
         &self,
         sources: &[UploadSource],
-        journal: &mut Journal,
+        journal: &mut UploadJournal,
         progress: &ProgressFn<'_>,
         save_journal: &mut SaveJournal<'_>,
     ) -> Result<(), StoreError> {
@@ -173,7 +177,7 @@ impl Upload<'_> {
     }
 
     /// Aborts unfinished multipart uploads, whose parts the store would keep and charge for.
-    pub(super) async fn abort(&self, journal: &Journal) -> Result<(), Fault> {
+    pub(super) async fn abort(&self, journal: &UploadJournal) -> Result<(), RequestFault> {
         for (name, begun) in &journal.begun {
             let key = self.prefix.clone().join(name.as_str());
             let abort = self.client.multipart().abort_multipart(&key, &begun.upload);
@@ -186,7 +190,7 @@ impl Upload<'_> {
         self.prefix.clone().join(source.name.as_str())
     }
 
-    fn error(&self, source: &UploadSource, fault: Fault) -> StoreError {
+    fn error(&self, source: &UploadSource, fault: RequestFault) -> StoreError {
         fault.error("upload", self.path.join(&source.name))
     }
 
@@ -202,7 +206,7 @@ impl Upload<'_> {
     fn put_parts(
         &self,
         source: &UploadSource,
-        journal: &mut Journal,
+        journal: &mut UploadJournal,
         object_progress: &(dyn Fn(u64) -> bool + Sync),
         save_journal: &mut SaveJournal<'_>,
     ) -> Result<UploadedObject, StoreError> {
@@ -228,7 +232,7 @@ impl Upload<'_> {
     fn try_parts(
         &self,
         source: &UploadSource,
-        journal: &mut Journal,
+        journal: &mut UploadJournal,
         object_progress: &(dyn Fn(u64) -> bool + Sync),
         save_journal: &mut SaveJournal<'_>,
     ) -> Result<UploadedObject, PartsError> {
@@ -272,7 +276,7 @@ impl Upload<'_> {
         source: &UploadSource,
         begun: &UnfinishedObject,
         numbers: &[u64],
-    ) -> Result<Vec<(u64, Part)>, PartsError> {
+    ) -> Result<Vec<(u64, UploadedPart)>, PartsError> {
         let key = &self.key(source);
         let mut parts = Vec::new();
         for number in numbers {
@@ -293,7 +297,7 @@ impl Upload<'_> {
             self.client
                 .with_retries(self.traffic, put)
                 .await
-                .map(|part| (number, Part { id: part.content_id, bytes: len, crc32c }))
+                .map(|part| (number, UploadedPart { id: part.content_id, bytes: len, crc32c }))
         };
         let all = futures_util::stream::iter(parts)
             .map(upload_part)
@@ -302,7 +306,7 @@ impl Upload<'_> {
         wait_for(all)?.map_err(|fault| self.parts_error(source, fault))
     }
 
-    fn parts_error(&self, source: &UploadSource, fault: Fault) -> PartsError {
+    fn parts_error(&self, source: &UploadSource, fault: RequestFault) -> PartsError {
         match fault.cause {
             Cause::Gone => PartsError::Dropped,
             _ => PartsError::Error(self.error(source, fault)),

@@ -3,7 +3,7 @@
 
 use super::key::BlockKey;
 use super::memory::Block;
-use crate::client::Fault;
+use crate::client::RequestFault;
 use bathyal_store::CacheLevel;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use tokio::sync::watch;
 /// Blocks by number, each with the level it was found at.
 pub(crate) type FoundBlocks = HashMap<u64, (Block, CacheLevel)>;
 /// The result of a fetch: its blocks, or the fault.
-pub(crate) type FetchResult = Result<Arc<FoundBlocks>, Fault>;
+pub(crate) type FetchResult = Result<Arc<FoundBlocks>, RequestFault>;
 /// A receiver of the result of a fetch.
 pub(crate) type FetchReceiver = watch::Receiver<Option<FetchResult>>;
 

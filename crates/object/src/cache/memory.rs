@@ -51,21 +51,21 @@ pub(crate) fn shards(blocks: u64) -> usize {
 }
 
 /// The blocks in memory, within a budget.
-pub(crate) struct Memory {
+pub(crate) struct MemoryCache {
     blocks: Cache<BlockKey, Block>,
     policy: CachePolicy,
 }
 
-impl Memory {
+impl MemoryCache {
     /// Makes a cache of at most `bytes` bytes, including the overhead of its entries.
-    pub(crate) fn new(bytes: u64, policy: CachePolicy) -> Memory {
+    pub(crate) fn new(bytes: u64, policy: CachePolicy) -> MemoryCache {
         let capacity = usize::try_from(bytes).unwrap_or(usize::MAX);
         let blocks = CacheBuilder::new(capacity)
             .with_shards(shards(bytes / BLOCK_BYTES))
             .with_eviction_config(policy.config())
             .with_weighter(|_: &BlockKey, block: &Block| block.len() + ENTRY_BYTES)
             .build();
-        Memory { blocks, policy }
+        MemoryCache { blocks, policy }
     }
 
     pub(crate) fn get(&self, key: BlockKey) -> Option<Block> {

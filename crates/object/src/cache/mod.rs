@@ -28,7 +28,7 @@ use crate::runtime::wait_for;
 use bathyal_store::StoreError;
 use disk::{Disk, MAX_QUEUED_WRITES, SLOT_MEMORY_BYTES};
 use fetches::Fetches;
-use memory::Memory;
+use memory::MemoryCache;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
@@ -45,7 +45,7 @@ static CACHES: LazyLock<Mutex<OpenCaches>> = LazyLock::new(Mutex::default);
 
 /// A cache in memory and on local disk; see the module's description.
 pub struct Cache {
-    pub(crate) memory: Memory,
+    pub(crate) memory: MemoryCache,
     memory_bytes: u64,
     /// The part of the memory budget that is not for blocks in memory, in bytes.
     reserved_bytes: u64,
@@ -104,7 +104,7 @@ impl Cache {
             }
         }
         Ok(Cache {
-            memory: Memory::new(memory_bytes - reserved_bytes, policy),
+            memory: MemoryCache::new(memory_bytes - reserved_bytes, policy),
             memory_bytes,
             reserved_bytes,
             disk,

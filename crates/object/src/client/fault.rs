@@ -29,7 +29,7 @@ pub(crate) enum Cause {
 
 /// A failed request.
 #[derive(Debug, Clone)]
-pub(crate) struct Fault {
+pub(crate) struct RequestFault {
     pub(crate) cause: Cause,
     /// A clause for messages to users.
     pub(super) reason: String,
@@ -40,27 +40,30 @@ const NO_PLAIN: &str = "URL scheme is not allowed";
 /// The address of the service that gives machines in a cloud their credentials.
 const METADATA: &str = "169.254.169.254";
 
-impl Fault {
-    pub(super) fn new(cause: Cause, reason: impl Into<String>) -> Fault {
-        Fault { cause, reason: reason.into() }
+impl RequestFault {
+    pub(super) fn new(cause: Cause, reason: impl Into<String>) -> RequestFault {
+        RequestFault { cause, reason: reason.into() }
     }
 
-    pub(crate) fn changed() -> Fault {
-        Fault::new(Cause::Changed, "the object now has another version than the one that was read before")
+    pub(crate) fn changed() -> RequestFault {
+        RequestFault::new(
+            Cause::Changed,
+            "the object now has another version than the one that was read before",
+        )
     }
 
-    pub(crate) fn throttled_by_emulation() -> Fault {
-        Fault::new(Cause::Throttled, "the emulated store answered 503 SlowDown")
+    pub(crate) fn throttled_by_emulation() -> RequestFault {
+        RequestFault::new(Cause::Throttled, "the emulated store answered 503 SlowDown")
     }
 
-    pub(crate) fn short(got: u64, wanted: u64) -> Fault {
-        Fault::new(Cause::Short, format!("the store sent {got} of {wanted} requested bytes"))
+    pub(crate) fn short(got: u64, wanted: u64) -> RequestFault {
+        RequestFault::new(Cause::Short, format!("the store sent {got} of {wanted} requested bytes"))
     }
 
     /// Makes a fault from the library's error and the error response that was observed below it, if any.
-    pub(super) fn from_error(error: &object_store::Error, response: Option<ErrorResponse>) -> Fault {
+    pub(super) fn from_error(error: &object_store::Error, response: Option<ErrorResponse>) -> RequestFault {
         use object_store::Error;
-        let Some(response) = response else { return Fault::without_response(error) };
+        let Some(response) = response else { return RequestFault::without_response(error) };
         let cause = match (response.status, response.code.as_str(), error) {
             (
                 _,
@@ -102,7 +105,7 @@ impl Fault {
         };
         let details = [response.code.as_str(), response.message.as_str()].map(str::trim);
         let details: Vec<&str> = details.into_iter().filter(|words| !words.is_empty()).collect();
-        Fault::new(
+        RequestFault::new(
             cause,
             format!("the store answered {} {}{advice}", response.status, details.join(": "))
                 .replace(" ;", ";"),
@@ -110,7 +113,7 @@ impl Fault {
     }
 
     /// Makes a fault from the library's error if no error response was received.
-    fn without_response(error: &object_store::Error) -> Fault {
+    fn without_response(error: &object_store::Error) -> RequestFault {
         use object_store::Error;
         let cause = match error {
             Error::NotFound { .. } => Cause::Gone,
@@ -121,7 +124,7 @@ impl Fault {
             _ => Cause::Refused,
         };
         if error.to_string().contains(METADATA) {
-            return Fault::new(
+            return RequestFault::new(
                 Cause::Denied,
                 "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the \
                  environment, choose a profile (AWS_PROFILE), or give store options; for a public bucket, \
@@ -135,14 +138,14 @@ impl Fault {
         }
         let innermost = source.to_string();
         if innermost.contains(NO_PLAIN) {
-            return Fault::new(
+            return RequestFault::new(
                 Cause::Refused,
                 "the store's address begins with http://, which sends everything unencrypted; if that is \
                  intended, give the store option allow_http=true",
             );
         }
         let reason = if innermost.contains("://") { "the store cannot be reached".into() } else { innermost };
-        Fault::new(cause, reason)
+        RequestFault::new(cause, reason)
     }
 
     /// Returns true if the same request may succeed later.
@@ -159,7 +162,7 @@ impl Fault {
     }
 
     /// Adds the number of attempts, of which this was the last, to the reason.
-    pub(crate) fn after(mut self, tries: u32) -> Fault {
+    pub(crate) fn after(mut self, tries: u32) -> RequestFault {
         if tries > 1 {
             self.reason = format!("{}, after {tries} tries", self.reason);
         }
@@ -214,7 +217,7 @@ mod tests {
             (412, "PreconditionFailed", Cause::Changed, "412"),
             (400, "InvalidArgument", Cause::Refused, "400"),
         ] {
-            let fault = Fault::from_error(&generic(), Some(response(status, code)));
+            let fault = RequestFault::from_error(&generic(), Some(response(status, code)));
             assert_eq!(fault.cause, cause, "{status} {code}");
             let error = fault.error("read", "s3://bucket/x");
             assert_eq!(matches!(error, StoreError::Denied { .. }), cause == Cause::Denied, "{error}");
@@ -223,9 +226,10 @@ mod tests {
             assert!(text.contains(part) || cause == Cause::Gone || cause == Cause::Changed, "{text}");
         }
         let plain = object_store::Error::Generic { store: "GCS", source: "URL scheme is not allowed".into() };
-        let fault = Fault::from_error(&plain, None);
+        let fault = RequestFault::from_error(&plain, None);
         assert!(!fault.may_pass() && fault.reason.contains("allow_http=true"), "{}", fault.reason);
-        let text = Fault::from_error(&generic(), None).after(3).error("read", "s3://bucket/x").to_string();
+        let text =
+            RequestFault::from_error(&generic(), None).after(3).error("read", "s3://bucket/x").to_string();
         assert_eq!(text, "cannot read s3://bucket/x: the store cannot be reached, after 3 tries");
     }
 }

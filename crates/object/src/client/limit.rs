@@ -15,11 +15,11 @@ const REFUSAL_WINDOW: Duration = Duration::from_millis(100);
 pub(super) struct RequestLimit {
     max: usize,
     permits: Arc<Semaphore>,
-    state: Mutex<State>,
+    state: Mutex<LimitState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct LimitState {
     /// Requests that may be in flight now.
     current: usize,
     /// Permits to remove as soon as they are returned.
@@ -40,7 +40,7 @@ pub(super) struct Permit {
 impl RequestLimit {
     pub(super) fn new(max: usize) -> RequestLimit {
         let max = max.max(1);
-        let state = State { current: max, permits_to_remove: 0, responses: 0, reduced: None };
+        let state = LimitState { current: max, permits_to_remove: 0, responses: 0, reduced: None };
         RequestLimit { max, permits: Arc::new(Semaphore::new(max)), state: Mutex::new(state) }
     }
 

@@ -11,7 +11,7 @@ mod observed;
 mod version;
 
 pub(crate) use conditional::Created;
-pub(crate) use fault::{Cause, Fault};
+pub(crate) use fault::{Cause, RequestFault};
 pub(crate) use observed::ObservingConnector;
 pub(crate) use version::Version;
 
@@ -126,7 +126,7 @@ impl Client {
         range: Range<u64>,
         version: &Version,
         traffic: &Traffic,
-    ) -> Result<Bytes, Fault> {
+    ) -> Result<Bytes, RequestFault> {
         if range.is_empty() {
             return Ok(Bytes::new());
         }
@@ -145,7 +145,12 @@ impl Client {
     /// Requests the current version if a version is recorded and none was read yet, and accepts it if it has
     /// the recorded length: tools that copy a bucket change entity tags. Returns true if the range is worth
     /// requesting again.
-    async fn accept_version(&self, key: &Key, version: &Version, traffic: &Traffic) -> Result<bool, Fault> {
+    async fn accept_version(
+        &self,
+        key: &Key,
+        version: &Version,
+        traffic: &Traffic,
+    ) -> Result<bool, RequestFault> {
         if let Some(reads_other) = version.reads_other_version() {
             return Ok(reads_other);
         }
@@ -161,7 +166,7 @@ impl Client {
         range: Range<u64>,
         version: &Version,
         traffic: &Traffic,
-    ) -> Result<Bytes, Fault> {
+    ) -> Result<Bytes, RequestFault> {
         let fetch = || self.fetch(key, Some(range.clone()), version, traffic);
         let mut first = pin!(fetch());
         let at_once = self.hedging.may_send_twice(range.end - range.start);
@@ -200,7 +205,7 @@ impl Client {
         range: Option<Range<u64>>,
         version: &Version,
         traffic: &Traffic,
-    ) -> Result<Bytes, Fault> {
+    ) -> Result<Bytes, RequestFault> {
         traffic.count_request();
         let began = Instant::now();
         self.wait_for_first_byte().await?;
@@ -210,14 +215,14 @@ impl Client {
             ..GetOptions::default()
         };
         let (response, error_response) = observe(self.store().get_opts(key, options)).await;
-        let response = response.map_err(|error| Fault::from_error(&error, error_response))?;
+        let response = response.map_err(|error| RequestFault::from_error(&error, error_response))?;
         version.check(&response.meta)?;
         self.hedging.record(began.elapsed());
         let wanted = range.map_or(response.meta.size, |range| range.end - range.start);
         let (body, error_response) = observe(collect(response.into_stream(), wanted, traffic)).await;
-        let bytes = body.map_err(|error| Fault::from_error(&error, error_response))?;
+        let bytes = body.map_err(|error| RequestFault::from_error(&error, error_response))?;
         if bytes.len() as u64 != wanted {
-            return Err(Fault::short(bytes.len() as u64, wanted));
+            return Err(RequestFault::short(bytes.len() as u64, wanted));
         }
         if let Some(shaper) = &self.shaper {
             shaper.transfer(wanted).await;
@@ -225,21 +230,21 @@ impl Client {
         Ok(bytes)
     }
 
-    async fn wait_for_first_byte(&self) -> Result<(), Fault> {
+    async fn wait_for_first_byte(&self) -> Result<(), RequestFault> {
         match &self.shaper {
-            Some(shaper) => shaper.first_byte().await.map_err(|_| Fault::throttled_by_emulation()),
+            Some(shaper) => shaper.first_byte().await.map_err(|_| RequestFault::throttled_by_emulation()),
             None => Ok(()),
         }
     }
 
     /// Reads a whole object.
-    pub(crate) async fn get(&self, key: &Key, traffic: &Traffic) -> Result<Bytes, Fault> {
+    pub(crate) async fn get(&self, key: &Key, traffic: &Traffic) -> Result<Bytes, RequestFault> {
         let version = Version::default();
         self.with_retries(traffic, || self.fetch(key, None, &version, traffic)).await
     }
 
     /// Reads a whole object without retries; for an object that is optional.
-    pub(crate) async fn get_once(&self, key: &Key, traffic: &Traffic) -> Result<Bytes, Fault> {
+    pub(crate) async fn get_once(&self, key: &Key, traffic: &Traffic) -> Result<Bytes, RequestFault> {
         let _permit = self.limit.acquire().await;
         self.fetch(key, None, &Version::default(), traffic).await
     }
@@ -250,7 +255,7 @@ impl Client {
         key: &Key,
         bytes: Bytes,
         traffic: &Traffic,
-    ) -> Result<Option<String>, Fault> {
+    ) -> Result<Option<String>, RequestFault> {
         self.with_retries(traffic, || self.put_once(key, bytes.clone(), PutMode::Overwrite, traffic)).await
     }
 
@@ -260,7 +265,7 @@ impl Client {
         bytes: Bytes,
         mode: PutMode,
         traffic: &Traffic,
-    ) -> Result<Option<String>, Fault> {
+    ) -> Result<Option<String>, RequestFault> {
         let put = self.store().put_opts(key, bytes.into(), PutOptions::from(mode));
         self.send_once(traffic, put).await.map(|done| done.e_tag)
     }
@@ -270,20 +275,24 @@ impl Client {
         &self,
         traffic: &Traffic,
         request: impl Future<Output = object_store::Result<T>>,
-    ) -> Result<T, Fault> {
+    ) -> Result<T, RequestFault> {
         traffic.count_request();
         self.wait_for_first_byte().await?;
         let (response, error_response) = observe(request).await;
-        response.map_err(|error| Fault::from_error(&error, error_response))
+        response.map_err(|error| RequestFault::from_error(&error, error_response))
     }
 
     /// Reads the metadata of an object.
-    pub(crate) async fn head(&self, key: &Key, traffic: &Traffic) -> Result<ObjectMeta, Fault> {
+    pub(crate) async fn head(&self, key: &Key, traffic: &Traffic) -> Result<ObjectMeta, RequestFault> {
         self.with_retries(traffic, || self.send_once(traffic, self.store().head(key))).await
     }
 
     /// Lists all objects below the folder `prefix`, sorted.
-    pub(crate) async fn list(&self, prefix: &Key, traffic: &Traffic) -> Result<Vec<ObjectMeta>, Fault> {
+    pub(crate) async fn list(
+        &self,
+        prefix: &Key,
+        traffic: &Traffic,
+    ) -> Result<Vec<ObjectMeta>, RequestFault> {
         let mut found: Vec<ObjectMeta> = self
             .with_retries(traffic, || self.send_once(traffic, self.store().list(Some(prefix)).try_collect()))
             .await?;
@@ -292,13 +301,13 @@ impl Client {
     }
 
     /// Lists the folders and objects directly below the folder `prefix`.
-    pub(crate) async fn children(&self, prefix: &Key, traffic: &Traffic) -> Result<ListResult, Fault> {
+    pub(crate) async fn children(&self, prefix: &Key, traffic: &Traffic) -> Result<ListResult, RequestFault> {
         self.with_retries(traffic, || self.send_once(traffic, self.store().list_with_delimiter(Some(prefix))))
             .await
     }
 
     /// Removes objects; missing ones are no error.
-    pub(crate) async fn delete(&self, keys: Vec<Key>, traffic: &Traffic) -> Result<(), Fault> {
+    pub(crate) async fn delete(&self, keys: Vec<Key>, traffic: &Traffic) -> Result<(), RequestFault> {
         let delete_one = |key: Key| async move {
             match self.with_retries(traffic, || self.send_once(traffic, self.store().delete(&key))).await {
                 Err(fault) if fault.cause == Cause::Gone => Ok(()),
@@ -313,11 +322,11 @@ impl Client {
     }
 
     /// Sends a request until it succeeds, fails permanently, or has failed too often.
-    pub(crate) async fn with_retries<T, F: Future<Output = Result<T, Fault>>>(
+    pub(crate) async fn with_retries<T, F: Future<Output = Result<T, RequestFault>>>(
         &self,
         traffic: &Traffic,
         mut request: impl FnMut() -> F,
-    ) -> Result<T, Fault> {
+    ) -> Result<T, RequestFault> {
         let began = Instant::now();
         let mut attempts = 1;
         loop {

@@ -1,6 +1,6 @@
 //! The version of an object that is read.
 
-use super::Fault;
+use super::RequestFault;
 use object_store::ObjectMeta;
 use std::sync::OnceLock;
 
@@ -24,16 +24,16 @@ impl Version {
     }
 
     /// Returns an error if a response is of another version than the earlier ones.
-    pub(super) fn check(&self, meta: &ObjectMeta) -> Result<(), Fault> {
+    pub(super) fn check(&self, meta: &ObjectMeta) -> Result<(), RequestFault> {
         if self.len.is_some_and(|len| len != meta.size) {
-            return Err(Fault::changed());
+            return Err(RequestFault::changed());
         }
         let Some(found) = &meta.e_tag else { return Ok(()) };
         let is_recorded = || self.recorded.as_ref().is_none_or(|etag| etag == found);
         if self.seen.get().is_none() && !is_recorded() {
-            return Err(Fault::changed());
+            return Err(RequestFault::changed());
         }
-        if self.seen.get_or_init(|| found.clone()) == found { Ok(()) } else { Err(Fault::changed()) }
+        if self.seen.get_or_init(|| found.clone()) == found { Ok(()) } else { Err(RequestFault::changed()) }
     }
 
     /// Returns the entity tag of this version, once it is known.

@@ -1,11 +1,11 @@
 //! Reads of an object through the cache.
 
-use super::Source;
+use super::ObjectSource;
 use crate::cache::{
     BLOCK_BYTES, Block, BlockKey, Cache, Fetch, FoundBlocks, ObjectLocation, ObjectVersion, block_numbers,
     block_span,
 };
-use crate::client::Fault;
+use crate::client::RequestFault;
 use bathyal_store::{CacheCounts, CacheLevel};
 use bytes::Bytes;
 use futures_util::future::{join_all, try_join_all};
@@ -31,7 +31,7 @@ pub(crate) struct CacheHandle {
 /// The purpose of a read. It decides whether the read waits for the disk to take its blocks, and which counts
 /// it adds to.
 #[derive(Debug, Clone)]
-pub(crate) enum Reader {
+pub(crate) enum ReadPurpose {
     /// Reads of searches that share one request. Blocks that the disk cannot keep up with are not written to
     /// it.
     Searches(Arc<[ReadPart]>),
@@ -47,34 +47,38 @@ pub(crate) struct ReadPart {
     pub(crate) round: u32,
 }
 
-impl Reader {
+impl ReadPurpose {
     /// Calls `count_block` with each block that a read overlaps and that read's round. A block that two reads
     /// overlap is counted twice, as if each read were a request of its own; a block between two reads is not
     /// counted.
     fn for_each_block(&self, range: &Range<u64>, mut count_block: impl FnMut(u64, u32)) {
         match self {
-            Reader::Searches(parts) => {
+            ReadPurpose::Searches(parts) => {
                 for ReadPart { range, round } in parts.iter() {
                     block_numbers(range).for_each(|number| count_block(number, *round));
                 }
             }
-            Reader::Whole => block_numbers(range).for_each(|number| count_block(number, 0)),
+            ReadPurpose::Whole => block_numbers(range).for_each(|number| count_block(number, 0)),
         }
     }
 
     /// Returns the round that a block is requested in: that of the last read, by its first byte, that begins
     /// in the block or before it.
     fn round(&self, number: u64) -> u32 {
-        let Reader::Searches(parts) = self else { return 0 };
+        let ReadPurpose::Searches(parts) = self else { return 0 };
         let before = parts.partition_point(|part| part.range.start / BLOCK_BYTES <= number);
         before.checked_sub(1).map_or(0, |at| parts[at].round)
     }
 }
 
-impl Source {
+impl ObjectSource {
     /// Reads the bytes of `range`, which must lie within the object: from the cache if there is one, else
     /// from the store.
-    pub(crate) async fn read(self: &Arc<Source>, range: Range<u64>, reader: &Reader) -> Result<Bytes, Fault> {
+    pub(crate) async fn read(
+        self: &Arc<ObjectSource>,
+        range: Range<u64>,
+        reader: &ReadPurpose,
+    ) -> Result<Bytes, RequestFault> {
         if let Some((cached, version)) = self.cached()
             && !range.is_empty()
             && let Some(parts) = collect_blocks(self, cached, version, &range, reader).await
@@ -137,11 +141,11 @@ fn assemble(found: &[Block], range: &Range<u64>) -> Bytes {
 /// Returns the blocks of `range` from the nearest level. Returns `None` if a fetch that was waited for
 /// failed.
 async fn collect_blocks(
-    source: &Arc<Source>,
+    source: &Arc<ObjectSource>,
     cached: &CacheHandle,
     version: ObjectVersion,
     range: &Range<u64>,
-    reader: &Reader,
+    reader: &ReadPurpose,
 ) -> Option<Vec<Block>> {
     let get = |number| Some((cached.cache.memory.get(version.block(number))?, CacheLevel::Memory));
     let mut found: Vec<_> = block_numbers(range).map(|number| (number, get(number))).collect();
@@ -172,7 +176,7 @@ async fn collect_blocks(
 
 /// Fetches missing blocks: from memory, where another fetch may have inserted them meanwhile, from disk, and
 /// from the store.
-async fn fetch_missing(source: Arc<Source>, version: ObjectVersion, fetch: Fetch, reader: Reader) {
+async fn fetch_missing(source: Arc<ObjectSource>, version: ObjectVersion, fetch: Fetch, reader: ReadPurpose) {
     let Some(cached @ CacheHandle { cache, .. }) = &source.cached else { return };
     let get = |key: &BlockKey| Some((key.number, (cache.memory.get(*key)?, CacheLevel::Memory)));
     let mut found: FoundBlocks = fetch.keys.iter().filter_map(get).collect();
@@ -224,7 +228,11 @@ fn runs(numbers: &[u64]) -> Vec<&[u64]> {
 }
 
 /// Fetches the blocks of one run from the store, and inserts them into the cache.
-async fn fetch_run(source: &Arc<Source>, run: &[u64], reader: &Reader) -> Result<Vec<(u64, Block)>, Fault> {
+async fn fetch_run(
+    source: &Arc<ObjectSource>,
+    run: &[u64],
+    reader: &ReadPurpose,
+) -> Result<Vec<(u64, Block)>, RequestFault> {
     let (Some(cached), Some(first), Some(last)) = (&source.cached, run.first(), run.last()) else {
         return Ok(Vec::new());
     };
@@ -243,15 +251,15 @@ async fn fetch_run(source: &Arc<Source>, run: &[u64], reader: &Reader) -> Result
     Ok(found)
 }
 
-async fn insert(cache: &Cache, key: BlockKey, block: &Block, reader: &Reader) {
+async fn insert(cache: &Cache, key: BlockKey, block: &Block, reader: &ReadPurpose) {
     cache.memory.insert(key, block.clone());
     let Some(disk) = cache.disk() else { return };
     match reader {
-        Reader::Whole => disk.write(key, block).await,
-        Reader::Searches(_) if !disk.try_write(key, block) => {
+        ReadPurpose::Whole => disk.write(key, block).await,
+        ReadPurpose::Searches(_) if !disk.try_write(key, block) => {
             cache.skipped.fetch_add(1, Relaxed);
         }
-        Reader::Searches(_) => {}
+        ReadPurpose::Searches(_) => {}
     }
 }
 
@@ -275,14 +283,14 @@ mod tests {
             part(2 * block - 1..2 * block + 1, 2),
             part(9 * block..9 * block + 1, 4),
         ];
-        let reader = Reader::Searches(Arc::from(parts));
+        let reader = ReadPurpose::Searches(Arc::from(parts));
         let mut wanted = Vec::new();
         reader.for_each_block(&(0..9 * block + 1), |number, round| wanted.push((number, round)));
         assert_eq!(wanted, [(0, 1), (0, 1), (1, 1), (1, 2), (2, 2), (9, 4)]);
         assert_eq!([0, 1, 2, 5, 9, 100].map(|number| reader.round(number)), [1, 2, 2, 2, 4, 4]);
         wanted.clear();
-        Reader::Whole.for_each_block(&(block..3 * block), |number, round| wanted.push((number, round)));
-        assert_eq!((&wanted[..], Reader::Whole.round(1)), (&[(1, 0), (2, 0)][..], 0));
+        ReadPurpose::Whole.for_each_block(&(block..3 * block), |number, round| wanted.push((number, round)));
+        assert_eq!((&wanted[..], ReadPurpose::Whole.round(1)), (&[(1, 0), (2, 0)][..], 0));
     }
 
     #[test]

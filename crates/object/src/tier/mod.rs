@@ -8,7 +8,7 @@ mod queue;
 use crate::client::{Client, Version};
 use bathyal_store::Traffic;
 use bathyal_tier::{Queue, Read, Tier, TierError, TierProfile, WriteTier};
-pub(crate) use cached::{CacheHandle, Reader};
+pub(crate) use cached::{CacheHandle, ReadPurpose};
 use object_store::path::Path as Key;
 use queue::ObjectQueue;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const ISSUE_NS: u64 = 45_000;
 
 /// An immutable object of a store, as it is read.
 #[derive(Debug)]
-pub(crate) struct Source {
+pub(crate) struct ObjectSource {
     pub(crate) client: Arc<Client>,
     pub(crate) key: Key,
     pub(crate) len: u64,
@@ -37,7 +37,7 @@ pub(crate) struct Source {
     pub(crate) cached: Option<CacheHandle>,
 }
 
-impl Source {
+impl ObjectSource {
     /// Returns the byte range of a read, ending at the end of the object at the latest.
     fn range_of(&self, read: &Read) -> std::ops::Range<u64> {
         read.offset..read.offset.saturating_add(u64::from(read.len)).min(self.len)
@@ -47,12 +47,12 @@ impl Source {
 /// An object of a store as a tier.
 #[derive(Debug)]
 pub struct ObjectTier {
-    source: Arc<Source>,
+    source: Arc<ObjectSource>,
     profile: TierProfile,
 }
 
 impl ObjectTier {
-    pub(crate) fn new(source: Arc<Source>) -> ObjectTier {
+    pub(crate) fn new(source: Arc<ObjectSource>) -> ObjectTier {
         let profile = profile(&source.client);
         ObjectTier { source, profile }
     }

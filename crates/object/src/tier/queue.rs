@@ -3,10 +3,10 @@
 //!
 //! Only the queue's own thread writes to callers' buffers, so no write can follow when a queue is dropped.
 
-use super::Source;
-use super::cached::{ReadPart, Reader, parts};
+use super::ObjectSource;
+use super::cached::{ReadPart, ReadPurpose, parts};
 use super::join::join;
-use crate::client::Fault;
+use crate::client::RequestFault;
 use bathyal_tier::{Completion, FaultKind, Queue, Read, ReadFault, Span, TierError};
 use bytes::Bytes;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -19,7 +19,7 @@ use tokio::task::AbortHandle;
 /// An event that the queue's thread waits for.
 enum Event {
     /// The request of this number has ended.
-    Response(usize, Result<Bytes, Fault>),
+    Response(usize, Result<Bytes, RequestFault>),
     /// The queue's waker was called.
     Woken,
 }
@@ -45,7 +45,7 @@ struct Request {
 }
 
 pub(super) struct ObjectQueue {
-    source: Arc<Source>,
+    source: Arc<ObjectSource>,
     runtime: Arc<Runtime>,
     depth: usize,
     /// The reads submitted and not reaped.
@@ -61,7 +61,7 @@ pub(super) struct ObjectQueue {
 }
 
 impl ObjectQueue {
-    pub(super) fn new(source: Arc<Source>, depth: u32) -> Result<ObjectQueue, TierError> {
+    pub(super) fn new(source: Arc<ObjectSource>, depth: u32) -> Result<ObjectQueue, TierError> {
         let failed = |e: bathyal_store::StoreError| TierError::System {
             operation: "start threads for object stores",
             source: std::io::Error::other(e),
@@ -90,7 +90,7 @@ impl ObjectQueue {
         let (source, sender, offset) = (self.source.clone(), self.sender.clone(), range.start);
         let counted_reads = if source.cached.is_some() { &reads[..] } else { &[] };
         let part = |read: &Read| ReadPart { range: source.range_of(read), round: read.round };
-        let reader = Reader::Searches(counted_reads.iter().map(part).collect());
+        let reader = ReadPurpose::Searches(counted_reads.iter().map(part).collect());
         let task = self.runtime.spawn(async move {
             let response = source.read(range, &reader).await;
             // A dropped queue needs no response.

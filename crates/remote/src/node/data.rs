@@ -2,7 +2,7 @@
 //! is two buffers of fixed size, whatever the client requests.
 
 use super::NodeCounters;
-use super::memory::Region;
+use super::memory::NodeRegion;
 use super::regions::RegionMap;
 use super::session::Session;
 use crate::wire::{OPERATION_HEAD_BYTES, OperationHead, Outcome, RESPONSE_HEAD_BYTES, ResponseHead, Verb};
@@ -29,10 +29,10 @@ pub(super) enum NextStep {
 /// An operation in progress.
 enum OperationInProgress {
     /// A read that sends `left` more bytes, from `offset` on.
-    Reading { region: Arc<Region>, offset: u64, left: u32 },
+    Reading { region: Arc<NodeRegion>, offset: u64, left: u32 },
     /// A write that receives `left` more bytes. They are written at `offset`, or discarded if `outcome` is a
     /// failure already; `offset` may be anything then.
-    Writing { region: Option<Arc<Region>>, offset: u64, left: u32, outcome: Outcome },
+    Writing { region: Option<Arc<NodeRegion>>, offset: u64, left: u32, outcome: Outcome },
 }
 
 /// State of a data connection.
@@ -44,7 +44,7 @@ pub(super) struct DataConnection<S> {
     /// The value of [`Session::changes`] at that time.
     seen_changes: u64,
     /// Region of the last operation.
-    last: Option<Arc<Region>>,
+    last: Option<Arc<NodeRegion>>,
     input: Box<[u8]>,
     /// Range of the received bytes in `input` that have not been used.
     from: usize,
@@ -277,7 +277,7 @@ impl<S: Read + Write> DataConnection<S> {
     }
 
     /// Returns the region of an operation, after checking that the session may execute it.
-    fn checked_region(&mut self, head: &OperationHead) -> Result<Arc<Region>, Outcome> {
+    fn checked_region(&mut self, head: &OperationHead) -> Result<Arc<NodeRegion>, Outcome> {
         self.refresh_regions();
         if self.last.as_ref().is_none_or(|last| last.key != head.region) {
             self.last = self.regions.get(&head.region).cloned();
@@ -295,7 +295,7 @@ impl<S: Read + Write> DataConnection<S> {
 }
 
 /// Executes an atomic operation.
-fn execute_atomic(region: &Region, head: &OperationHead) -> ResponseHead {
+fn execute_atomic(region: &NodeRegion, head: &OperationHead) -> ResponseHead {
     let Some(tier) = region.tier() else { return ResponseHead { outcome: Outcome::Outside, old: 0 } };
     if region.has_device_atomics() {
         return ResponseHead { outcome: Outcome::Denied, old: 0 };

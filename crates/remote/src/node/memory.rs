@@ -21,12 +21,12 @@ const PAGE: u64 = 4096;
 
 /// Memory of a node with a key.
 #[derive(Debug)]
-pub(super) struct Region {
+pub(super) struct NodeRegion {
     /// Key of the region in operations and requests.
     pub(super) key: u64,
     pub(super) bytes: u64,
     /// `None` if the region is empty.
-    memory: Option<Memory>,
+    memory: Option<RegionMemory>,
     /// Number of claims on its atomic operations: positive if devices execute them, negative if processors
     /// do.
     claims: AtomicI64,
@@ -48,7 +48,7 @@ pub(super) enum AtomicsExecutor {
 /// Restricts the atomic operations of a region to one kind of executor until it is dropped.
 #[derive(Debug)]
 pub(super) struct AtomicsClaim {
-    region: Arc<Region>,
+    region: Arc<NodeRegion>,
     step: i64,
 }
 
@@ -59,7 +59,7 @@ impl Drop for AtomicsClaim {
 }
 
 #[derive(Debug)]
-struct Memory {
+struct RegionMemory {
     tier: WritableTier,
     #[cfg(target_os = "linux")]
     file: File,
@@ -73,7 +73,7 @@ pub(super) struct RegionFile {
     pub(super) inode: u64,
 }
 
-impl Region {
+impl NodeRegion {
     /// Returns the bytes of memory that a region of `bytes` bytes takes.
     pub(super) fn allocated_bytes(bytes: u64) -> u64 {
         let unit = if bytes >= HUGE { HUGE } else { PAGE };
@@ -82,10 +82,10 @@ impl Region {
 
     /// Allocates a region. The caller has added its bytes to `used`; they are subtracted again if the
     /// allocation fails.
-    pub(super) fn new(key: u64, bytes: u64, used: Arc<AtomicU64>) -> io::Result<Region> {
-        let mut region = Region { key, bytes, memory: None, claims: AtomicI64::new(0), used };
+    pub(super) fn new(key: u64, bytes: u64, used: Arc<AtomicU64>) -> io::Result<NodeRegion> {
+        let mut region = NodeRegion { key, bytes, memory: None, claims: AtomicI64::new(0), used };
         if bytes > 0 {
-            region.memory = Some(Memory::new(bytes)?);
+            region.memory = Some(RegionMemory::new(bytes)?);
         }
         Ok(region)
     }
@@ -96,7 +96,7 @@ impl Region {
     }
 
     /// Restricts atomic operations to `executor`. Returns `None` while the other kind has a claim.
-    pub(super) fn claim(self: &Arc<Region>, executor: AtomicsExecutor) -> Option<AtomicsClaim> {
+    pub(super) fn claim(self: &Arc<NodeRegion>, executor: AtomicsExecutor) -> Option<AtomicsClaim> {
         let step = match executor {
             AtomicsExecutor::Device => 1,
             AtomicsExecutor::Processor => -1,
@@ -128,17 +128,17 @@ impl Region {
     }
 }
 
-impl Drop for Region {
+impl Drop for NodeRegion {
     fn drop(&mut self) {
         // Free the memory before counting it as free.
         self.memory = None;
-        self.used.fetch_sub(Region::allocated_bytes(self.bytes), Ordering::Relaxed);
+        self.used.fetch_sub(NodeRegion::allocated_bytes(self.bytes), Ordering::Relaxed);
     }
 }
 
 #[cfg(target_os = "linux")]
-impl Memory {
-    fn new(bytes: u64) -> io::Result<Memory> {
+impl RegionMemory {
+    fn new(bytes: u64) -> io::Result<RegionMemory> {
         let huge = (bytes >= HUGE).then(|| allocate(bytes, libc::MFD_HUGETLB | libc::MFD_HUGE_2MB));
         let file = match huge {
             Some(Ok(file)) => file,
@@ -147,16 +147,16 @@ impl Memory {
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let mapped = MappedFile { len: Some(bytes), ..MappedFile::at(path).for_writing() };
         let tier = mapped.map().map_err(io::Error::other)?;
-        Ok(Memory { tier, file })
+        Ok(RegionMemory { tier, file })
     }
 }
 
 #[cfg(not(target_os = "linux"))]
-impl Memory {
-    fn new(bytes: u64) -> io::Result<Memory> {
+impl RegionMemory {
+    fn new(bytes: u64) -> io::Result<RegionMemory> {
         let len = usize::try_from(bytes).map_err(io::Error::other)?;
         let tier = MappedTier::writable_zeros(&MappedOptions::default(), len).map_err(io::Error::other)?;
-        Ok(Memory { tier })
+        Ok(RegionMemory { tier })
     }
 }
 
@@ -171,7 +171,7 @@ fn allocate(bytes: u64, flags: libc::c_uint) -> io::Result<File> {
     }
     // SAFETY: the descriptor is open, and nothing else owns it.
     let file = unsafe { File::from_raw_fd(descriptor) };
-    let len = if flags == 0 { bytes } else { Region::allocated_bytes(bytes) };
+    let len = if flags == 0 { bytes } else { NodeRegion::allocated_bytes(bytes) };
     file.set_len(len)?;
     let len = libc::off_t::try_from(len).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
     // SAFETY: a descriptor and numbers.
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn atomic_operations_have_one_kind_of_executor_at_a_time() {
-        let region = Arc::new(Region::new(1, 0, Arc::new(AtomicU64::new(0))).unwrap());
+        let region = Arc::new(NodeRegion::new(1, 0, Arc::new(AtomicU64::new(0))).unwrap());
         let first = region.claim(AtomicsExecutor::Device).unwrap();
         let second = region.claim(AtomicsExecutor::Device).unwrap();
         assert!(region.has_device_atomics() && region.claim(AtomicsExecutor::Processor).is_none());

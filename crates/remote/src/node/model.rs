@@ -3,7 +3,7 @@
 
 use super::NodeCounters;
 use super::data::{DataConnection, NextStep};
-use super::memory::Region;
+use super::memory::NodeRegion;
 use super::session::Session;
 use crate::wire::{OperationHead, Outcome, RESPONSE_HEAD_BYTES, ResponseHead, Verb};
 use std::io::{self, ErrorKind, Read, Write};
@@ -126,7 +126,7 @@ fn a_data_connection_behaves_like_the_model() {
     for round in 0..200 {
         let mut seed = round;
         let write = !mix(&mut seed).is_multiple_of(5);
-        let region = Arc::new(Region::new(KEY, LEN as u64, Arc::new(AtomicU64::new(1 << 20))).unwrap());
+        let region = Arc::new(NodeRegion::new(KEY, LEN as u64, Arc::new(AtomicU64::new(1 << 20))).unwrap());
         let session = Arc::new(Session::new([0; 16], 1, write));
         session.hold(&region);
         let mut memory = vec![0; LEN];

@@ -1,7 +1,7 @@
 //! RDMA access of a session: queue pairs and registered regions. Each session has its own protection domain,
 //! so that its remote keys are of no use on connections of other sessions.
 
-use super::memory::{AtomicsClaim, AtomicsExecutor, Region};
+use super::memory::{AtomicsClaim, AtomicsExecutor, NodeRegion};
 use super::regions::RefusedRequest;
 use crate::control::Refusal;
 use crate::identity::random;
@@ -31,7 +31,7 @@ struct RegisteredRegion {
     /// Keeps processors from executing atomic operations. `None` if the session only reads.
     _claim: Option<AtomicsClaim>,
     /// Keeps the memory mapped while the device can access it.
-    _region: Arc<Region>,
+    _region: Arc<NodeRegion>,
 }
 
 impl RdmaAccess {
@@ -84,7 +84,7 @@ impl RdmaAccess {
     }
 
     /// Registers a region. Returns its address and remote key.
-    pub(super) fn expose(&mut self, region: &Arc<Region>) -> Result<(u64, u32), RefusedRequest> {
+    pub(super) fn expose(&mut self, region: &Arc<NodeRegion>) -> Result<(u64, u32), RefusedRequest> {
         if let Some(registered) = self.registered.get(&region.key) {
             return Ok((registered.registration.start(), registered.registration.remote_key()));
         }

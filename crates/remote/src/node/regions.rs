@@ -2,7 +2,7 @@
 //!
 //! A region is freed when neither a published generation nor a session refers to it any more.
 
-use super::memory::Region;
+use super::memory::NodeRegion;
 use crate::control::{ObjectEntry, Refusal};
 use crate::identity::random;
 use std::collections::{BTreeMap, HashMap};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Regions by their keys.
-pub(super) type RegionMap = HashMap<u64, Arc<Region>>;
+pub(super) type RegionMap = HashMap<u64, Arc<NodeRegion>>;
 
 /// A refused request: the kind of refusal, and a message that says what to do.
 pub(super) type RefusedRequest = (Refusal, String);
@@ -21,13 +21,13 @@ pub(super) type RefusedRequest = (Refusal, String);
 pub(super) struct Generation {
     pub(super) id: u64,
     /// Region of each object, and the CRC-32C of its bytes as computed by its writer.
-    pub(super) objects: BTreeMap<String, (Arc<Region>, u32)>,
+    pub(super) objects: BTreeMap<String, (Arc<NodeRegion>, u32)>,
 }
 
 impl Generation {
     /// Returns the description of the objects for clients.
     pub(super) fn entries(&self) -> Vec<ObjectEntry> {
-        let entry = |(name, (region, crc32c)): (&String, &(Arc<Region>, u32))| ObjectEntry {
+        let entry = |(name, (region, crc32c)): (&String, &(Arc<NodeRegion>, u32))| ObjectEntry {
             name: name.clone(),
             bytes: region.bytes,
             region: region.key,
@@ -42,7 +42,7 @@ impl Generation {
 pub(super) struct Draft {
     name: String,
     replace: bool,
-    objects: BTreeMap<String, Arc<Region>>,
+    objects: BTreeMap<String, Arc<NodeRegion>>,
 }
 
 impl Draft {
@@ -121,11 +121,11 @@ impl Regions {
         draft: &mut Draft,
         object: &str,
         bytes: u64,
-    ) -> Result<Arc<Region>, RefusedRequest> {
+    ) -> Result<Arc<NodeRegion>, RefusedRequest> {
         if !is_name(object) {
             return Err((Refusal::Bad, format!("'{object}' cannot be the name of an object")));
         }
-        let allocated = Region::allocated_bytes(bytes);
+        let allocated = NodeRegion::allocated_bytes(bytes);
         let add_region = |used: u64| used.checked_add(allocated).filter(|sum| *sum <= self.capacity);
         if let Err(used) = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add_region) {
             let left = self.capacity.saturating_sub(used);
@@ -136,7 +136,7 @@ impl Regions {
             );
             return Err((Refusal::Capacity, what));
         }
-        let region = Region::new(self.number(), bytes, self.used.clone());
+        let region = NodeRegion::new(self.number(), bytes, self.used.clone());
         let region = Arc::new(region.map_err(|e| {
             (Refusal::Capacity, format!("the node's system cannot allocate {allocated} bytes: {e}"))
         })?);

@@ -1,6 +1,6 @@
 //! Sessions of clients that have sent the token. A session lasts as long as its control connection.
 
-use super::memory::{AtomicsClaim, AtomicsExecutor, Region};
+use super::memory::{AtomicsClaim, AtomicsExecutor, NodeRegion};
 use super::rdma::RdmaAccess;
 use super::regions::{Generation, RefusedRequest, RegionMap};
 use crate::control::Refusal;
@@ -62,7 +62,7 @@ impl Session {
     }
 
     /// Gives the session access to a region.
-    pub(super) fn hold(&self, region: &Arc<Region>) {
+    pub(super) fn hold(&self, region: &Arc<NodeRegion>) {
         self.held().insert(region.key, region.clone());
         self.changes.fetch_add(1, Ordering::Release);
     }
@@ -104,7 +104,7 @@ impl Session {
 
     /// Returns a region that the client maps as a process of this machine. Claims its atomic operations for
     /// processors if the session may write.
-    pub(super) fn share(&self, key: u64) -> Result<Arc<Region>, RefusedRequest> {
+    pub(super) fn share(&self, key: u64) -> Result<Arc<NodeRegion>, RefusedRequest> {
         let region = self.get(key).ok_or_else(no_region)?;
         let mut claims = self.shared_claims();
         if self.write && !claims.contains_key(&key) {
@@ -133,7 +133,7 @@ impl Session {
         rdma.ok_or_else(|| (Refusal::Bad, "there is no RDMA connection".to_owned()))?.expose(&region)
     }
 
-    pub(super) fn get(&self, key: u64) -> Option<Arc<Region>> {
+    pub(super) fn get(&self, key: u64) -> Option<Arc<NodeRegion>> {
         self.held().get(&key).cloned()
     }
 

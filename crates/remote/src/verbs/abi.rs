@@ -269,7 +269,7 @@ pub(super) struct RemoteNumber {
 /// `wr` of `struct ibv_send_wr`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(super) union Target {
+pub(super) union WorkTarget {
     pub(super) bytes: RemoteBytes,
     pub(super) number: RemoteNumber,
 }
@@ -285,7 +285,7 @@ pub(super) struct SendRequest {
     pub(super) opcode: c_int,
     pub(super) flags: c_uint,
     pub(super) immediate: u32,
-    pub(super) target: Target,
+    pub(super) target: WorkTarget,
     /// Fields of other kinds of connections and operations.
     pub(super) unused: [u64; 7],
 }
@@ -348,7 +348,7 @@ const _: () = {
     assert!(
         offset_of!(QueuePairAttributes, address) == 56 && offset_of!(QueuePairAttributes, timeout) == 130
     );
-    assert!(size_of::<ScatterEntry>() == 16 && size_of::<Target>() == 32);
+    assert!(size_of::<ScatterEntry>() == 16 && size_of::<WorkTarget>() == 32);
     assert!(size_of::<SendRequest>() == 128 && offset_of!(SendRequest, target) == 40);
     assert!(size_of::<WorkCompletion>() == 48);
 };

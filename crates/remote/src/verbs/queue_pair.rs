@@ -381,8 +381,9 @@ fn create(
 
 /// Converts a work request to the library's form, without the links of its list.
 fn to_send_request(one: &WorkRequest) -> abi::SendRequest {
-    let bytes = abi::Target { bytes: abi::RemoteBytes { remote_address: one.remote, rkey: one.remote_key } };
-    let number = |compare_add, swap| abi::Target {
+    let bytes =
+        abi::WorkTarget { bytes: abi::RemoteBytes { remote_address: one.remote, rkey: one.remote_key } };
+    let number = |compare_add, swap| abi::WorkTarget {
         number: abi::RemoteNumber { remote_address: one.remote, compare_add, swap, rkey: one.remote_key },
     };
     let (opcode, target) = match one.work {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// The kind of a directory entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum FileKind {
     /// A regular file.
     File,
     /// A folder.
@@ -26,7 +26,7 @@ pub enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
     /// The kind of the entry.
-    pub kind: Kind,
+    pub kind: FileKind,
     /// The length in bytes, if it is a file.
     pub len: u64,
     /// Its unique identity: device number and inode number.

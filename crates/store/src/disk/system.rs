@@ -1,6 +1,6 @@
 //! The file system of this machine.
 
-use super::{Disk, DiskFile, Kind, Locked, Stat};
+use super::{Disk, DiskFile, FileKind, Locked, Stat};
 use bathyal_tier::backend::file::{open_regular, read_at, write_at};
 #[cfg(unix)]
 use std::ffi::CString;
@@ -118,9 +118,9 @@ impl Disk for SystemDisk {
     fn stat(&self, path: &Path) -> io::Result<Stat> {
         let found = non_empty(path).metadata()?;
         let kind = match found.file_type() {
-            kind if kind.is_file() => Kind::File,
-            kind if kind.is_dir() => Kind::Folder,
-            _ => Kind::Other,
+            kind if kind.is_file() => FileKind::File,
+            kind if kind.is_dir() => FileKind::Folder,
+            _ => FileKind::Other,
         };
         Ok(Stat { kind, len: found.len(), identity: identity_of(non_empty(path), &found)? })
     }

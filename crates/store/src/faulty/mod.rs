@@ -29,7 +29,7 @@ pub enum Fault {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct FaultyState {
     operations: usize,
     /// The fault, and the number of the operation to inject it at.
     fault: Option<(usize, Fault)>,
@@ -52,7 +52,7 @@ enum Verdict {
 #[derive(Debug, Clone)]
 pub struct Faults {
     disk: Arc<dyn Disk>,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<FaultyState>>,
 }
 
 fn killed() -> io::Error {
@@ -98,7 +98,7 @@ impl Faults {
         self.state().failed_operation.clone()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, FaultyState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -5,7 +5,7 @@
 //! may or may not have reached the disk, in any order: a write possibly in part, a rename entirely or not at
 //! all. This guarantees less than any file system in use.
 
-use crate::disk::{Disk, DiskFile, Kind, Locked, Stat};
+use crate::disk::{Disk, DiskFile, FileKind, Locked, Stat};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
@@ -20,24 +20,24 @@ const ROOT: usize = 0;
 /// A disk in memory that can lose power. Clones share its content.
 #[derive(Debug, Clone)]
 pub struct SimulatedDisk {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<SimulatedState>>,
 }
 
 #[derive(Debug, Clone, Default)]
-struct State {
-    nodes: Vec<Node>,
+struct SimulatedState {
+    nodes: Vec<DiskNode>,
     /// Changes of names that are not synced yet, in order.
     changes: Vec<Change>,
 }
 
 #[derive(Debug, Clone)]
-enum Node {
-    File(Content),
+enum DiskNode {
+    File(FileContent),
     Folder(Names),
 }
 
 #[derive(Debug, Clone, Default)]
-struct Content {
+struct FileContent {
     present: Vec<u8>,
     durable: Vec<u8>,
     /// The writes since the last sync.
@@ -64,7 +64,7 @@ type Change = Vec<(usize, String, Option<usize>)>;
 
 impl Default for SimulatedDisk {
     fn default() -> SimulatedDisk {
-        let state = State { nodes: vec![Node::Folder(Names::default())], changes: Vec::new() };
+        let state = SimulatedState { nodes: vec![DiskNode::Folder(Names::default())], changes: Vec::new() };
         SimulatedDisk { state: Arc::new(Mutex::new(state)) }
     }
 }
@@ -83,7 +83,7 @@ impl Write {
 }
 
 impl SimulatedDisk {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SimulatedState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -92,7 +92,7 @@ impl SimulatedDisk {
     pub fn copy(&self) -> SimulatedDisk {
         let mut state = self.state().clone();
         for node in &mut state.nodes {
-            if let Node::File(content) = node {
+            if let DiskNode::File(content) = node {
                 content.lock = Weak::new();
             }
         }
@@ -110,8 +110,8 @@ impl SimulatedDisk {
         }
         for node in &mut state.nodes {
             match node {
-                Node::Folder(names) => names.present = names.durable.clone(),
-                Node::File(content) => {
+                DiskNode::Folder(names) => names.present = names.durable.clone(),
+                DiskNode::File(content) => {
                     for write in std::mem::take(&mut content.writes) {
                         match random.random_range(0..3) {
                             0 => {}
@@ -132,7 +132,7 @@ impl SimulatedDisk {
         let mut found = Vec::new();
         let mut pending = vec![(ROOT, String::new())];
         while let Some((node, path)) = pending.pop() {
-            if let Node::Folder(names) = &state.nodes[node] {
+            if let DiskNode::Folder(names) = &state.nodes[node] {
                 pending.extend(names.present.iter().map(|(name, node)| (*node, format!("{path}/{name}"))));
             }
             found.push(path);
@@ -143,18 +143,18 @@ impl SimulatedDisk {
     }
 }
 
-impl State {
+impl SimulatedState {
     fn folder(&self, node: usize) -> io::Result<&Names> {
         match &self.nodes[node] {
-            Node::Folder(names) => Ok(names),
-            Node::File(_) => Err(ErrorKind::NotADirectory.into()),
+            DiskNode::Folder(names) => Ok(names),
+            DiskNode::File(_) => Err(ErrorKind::NotADirectory.into()),
         }
     }
 
-    fn file(&mut self, node: usize) -> io::Result<&mut Content> {
+    fn file(&mut self, node: usize) -> io::Result<&mut FileContent> {
         match &mut self.nodes[node] {
-            Node::File(content) => Ok(content),
-            Node::Folder(_) => Err(io::Error::new(ErrorKind::InvalidInput, "it is a folder, not a file")),
+            DiskNode::File(content) => Ok(content),
+            DiskNode::Folder(_) => Err(io::Error::new(ErrorKind::InvalidInput, "it is a folder, not a file")),
         }
     }
 
@@ -179,7 +179,7 @@ impl State {
 
     fn change(&mut self, change: Change) {
         for (folder, name, node) in &change {
-            if let Node::Folder(names) = &mut self.nodes[*folder] {
+            if let DiskNode::Folder(names) = &mut self.nodes[*folder] {
                 match node {
                     Some(node) => names.present.insert(name.clone(), *node),
                     None => names.present.remove(name),
@@ -191,7 +191,7 @@ impl State {
 
     fn make_durable(&mut self, change: &Change) {
         for (folder, name, node) in change {
-            if let Node::Folder(names) = &mut self.nodes[*folder] {
+            if let DiskNode::Folder(names) = &mut self.nodes[*folder] {
                 match node {
                     Some(node) => names.durable.insert(name.clone(), *node),
                     None => names.durable.remove(name),
@@ -200,7 +200,7 @@ impl State {
         }
     }
 
-    fn add(&mut self, path: &Path, node: Node) -> io::Result<usize> {
+    fn add(&mut self, path: &Path, node: DiskNode) -> io::Result<usize> {
         let (folder, name) = self.parent(path)?;
         if self.folder(folder)?.present.contains_key(&name) {
             return Err(ErrorKind::AlreadyExists.into());
@@ -214,7 +214,7 @@ impl State {
     fn open_or_create(&mut self, path: &Path, create: bool) -> io::Result<usize> {
         let node = match self.find(path) {
             Err(e) if e.kind() == ErrorKind::NotFound && create => {
-                self.add(path, Node::File(Content::default()))?
+                self.add(path, DiskNode::File(FileContent::default()))?
             }
             found => found?,
         };
@@ -236,8 +236,10 @@ impl Disk for SimulatedDisk {
         let node = state.find(path)?;
         let identity = (1, node as u64);
         Ok(match &state.nodes[node] {
-            Node::File(content) => Stat { kind: Kind::File, len: content.present.len() as u64, identity },
-            Node::Folder(_) => Stat { kind: Kind::Folder, len: 0, identity },
+            DiskNode::File(content) => {
+                Stat { kind: FileKind::File, len: content.present.len() as u64, identity }
+            }
+            DiskNode::Folder(_) => Stat { kind: FileKind::Folder, len: 0, identity },
         })
     }
 
@@ -269,7 +271,7 @@ impl Disk for SimulatedDisk {
     }
 
     fn create_folder(&self, path: &Path) -> io::Result<()> {
-        self.state().add(path, Node::Folder(Names::default())).map(|_| ())
+        self.state().add(path, DiskNode::Folder(Names::default())).map(|_| ())
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -348,7 +350,7 @@ struct SimulatedFile {
 }
 
 impl SimulatedFile {
-    fn with_content<T>(&self, operation: impl FnOnce(&mut Content) -> T) -> io::Result<T> {
+    fn with_content<T>(&self, operation: impl FnOnce(&mut FileContent) -> T) -> io::Result<T> {
         Ok(operation(self.disk.state().file(self.node)?))
     }
 }

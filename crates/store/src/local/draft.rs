@@ -5,7 +5,7 @@ use super::folder::Folder;
 use super::publish::{PublicationRecord, move_into_place};
 use super::workspace::Workspace;
 use crate::contract::{Append, Draft, Generation, Object, ProgressFn, Replace};
-use crate::disk::{Disk, DiskFile, Kind, write_all};
+use crate::disk::{Disk, DiskFile, FileKind, write_all};
 use crate::error::StoreError;
 use crate::extension::append_objects;
 use crate::stripe::TABLE_NAME;
@@ -60,7 +60,7 @@ impl LocalDraft {
             return parts.check_lengths(parts.len());
         }
         match self.disk().stat(&path) {
-            Ok(found) if found.kind == Kind::File => Ok(()),
+            Ok(found) if found.kind == FileKind::File => Ok(()),
             _ => Err(StoreError::Missing { what: "file", path }),
         }
     }

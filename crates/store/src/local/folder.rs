@@ -4,7 +4,7 @@ use super::check_name;
 use super::log::LocalLog;
 use super::striped::{StripedObject, Stripes};
 use crate::contract::{Backing, Generation, Log, Object};
-use crate::disk::{Disk, DiskFile, Kind, read_exact};
+use crate::disk::{Disk, DiskFile, FileKind, read_exact};
 use crate::error::StoreError;
 use crate::extension::ObjectExt;
 use bathyal_tier::Tier;
@@ -40,7 +40,7 @@ impl Folder {
             Err(e) => return Err(StoreError::io("open", path, e)),
         };
         let foreign = |reason: String| StoreError::NoGeneration { path: path.to_path_buf(), reason };
-        if found.kind != Kind::Folder {
+        if found.kind != FileKind::Folder {
             return Err(foreign("it is not a directory, so it is no index".into()));
         }
         match disk.stat(&path.join(mark)) {

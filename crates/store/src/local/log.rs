@@ -55,7 +55,7 @@ impl Log for LocalLog {
     fn write(&self) -> Result<Box<dyn LogWriter>, StoreError> {
         let failed = |e: io::Error| StoreError::io("open", &self.path, e);
         if let Ok(found) = self.folder.disk().stat(&self.path)
-            && found.kind != crate::disk::Kind::File
+            && found.kind != crate::disk::FileKind::File
         {
             let reason = "it is not a file, so it is no log of changes".into();
             return Err(StoreError::Irregular { path: self.path.clone(), reason });

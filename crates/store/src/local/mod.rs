@@ -14,7 +14,7 @@ mod striped;
 mod workspace;
 
 use crate::contract::{Draft, Generation, Replace, Store};
-use crate::disk::{Disk, Kind, SystemDisk};
+use crate::disk::{Disk, FileKind, SystemDisk};
 use crate::error::StoreError;
 use crate::stripe::{Striping, TABLE_NAME, Table};
 use draft::LocalDraft;
@@ -100,7 +100,7 @@ impl LocalStore {
         let disk: Arc<dyn Disk> = Arc::new(SystemDisk);
         let refuse = |reason: String| Err(StoreError::Striping { reason });
         for folder in stripe {
-            if !disk.stat(folder).is_ok_and(|found| found.kind == Kind::Folder) {
+            if !disk.stat(folder).is_ok_and(|found| found.kind == FileKind::Folder) {
                 return refuse(format!("{}: there is no such folder", folder.display()));
             }
         }
@@ -131,11 +131,11 @@ impl LocalStore {
             return Err(StoreError::Exists { path: target });
         }
         let foreign = |reason: String| Err(StoreError::NoGeneration { path: target.clone(), reason });
-        if found.kind != Kind::Folder {
+        if found.kind != FileKind::Folder {
             return foreign("it is not a directory, so --overwrite will not delete it".into());
         }
         let names = self.disk.list(&target).map_err(|e| StoreError::io("list", &target, e))?;
-        let has_mark = self.disk.stat(&target.join(self.mark)).is_ok_and(|mark| mark.kind == Kind::File);
+        let has_mark = self.disk.stat(&target.join(self.mark)).is_ok_and(|mark| mark.kind == FileKind::File);
         if !names.is_empty() && !has_mark {
             return foreign(format!("it contains no {}, so --overwrite will not delete it", self.mark));
         }
@@ -205,7 +205,7 @@ impl Store for LocalStore {
         };
         let is_generation = |name: &String| {
             let mark = self.disk.stat(&self.target(name).join(self.mark));
-            mark.is_ok_and(|mark| mark.kind == Kind::File)
+            mark.is_ok_and(|mark| mark.kind == FileKind::File)
         };
         names.retain(is_generation);
         Ok(names)

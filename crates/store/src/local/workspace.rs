@@ -6,7 +6,7 @@
 //! it over, and one that cannot removes it.
 
 use super::publish::RECORD_NAME;
-use crate::disk::{Disk, DiskFile, Kind, Locked, read_exact, write_all};
+use crate::disk::{Disk, DiskFile, FileKind, Locked, read_exact, write_all};
 use crate::error::StoreError;
 use crate::stripe::remove_parts;
 use std::io::{self, ErrorKind};
@@ -125,7 +125,7 @@ impl Workspace {
     pub(super) fn abandoned(disk: &Arc<dyn Disk>, target: &Path) -> Result<Vec<Workspace>, StoreError> {
         let mut found = Vec::new();
         for path in workspaces_of(disk, target) {
-            if !disk.stat(&path).is_ok_and(|found| found.kind == Kind::Folder) {
+            if !disk.stat(&path).is_ok_and(|found| found.kind == FileKind::Folder) {
                 continue;
             }
             let lock = match disk.lock(&path.join(LOCK), false) {

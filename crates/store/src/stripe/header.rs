@@ -24,7 +24,7 @@ const MAX_NAME_BYTES: usize = 255;
 
 /// The fields of a part's header.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Header {
+pub(crate) struct PartHeader {
     pub(crate) key: u64,
     /// The number of the part, from 0.
     pub(crate) part: u32,
@@ -33,7 +33,7 @@ pub(crate) struct Header {
     pub(crate) object: String,
 }
 
-impl Header {
+impl PartHeader {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![0; HEADER_BYTES as usize];
         let name = &self.object.as_bytes()[..self.object.len().min(MAX_NAME_BYTES)];
@@ -49,11 +49,11 @@ impl Header {
         bytes
     }
 
-    /// Parses the bytes that [`Header::encode`] wrote.
+    /// Parses the bytes that [`PartHeader::encode`] wrote.
     ///
     /// # Errors
     /// A sentence that says what is wrong with the bytes.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Header, String> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<PartHeader, String> {
         if bytes.len() < HEADER_BYTES as usize || bytes[..8] != *MAGIC {
             return Err("is no part of a striped index: it was truncated or overwritten".into());
         }
@@ -74,11 +74,11 @@ impl Header {
         let object = String::from_utf8(name.to_vec()).map_err(|_| damaged())?;
         let key = u64::from(word(16)) | u64::from(word(20)) << 32;
         let part = word(24).checked_sub(1).ok_or_else(damaged)?;
-        Ok(Header { key, part, parts: word(28), stripe_bytes: word(32), object })
+        Ok(PartHeader { key, part, parts: word(28), stripe_bytes: word(32), object })
     }
 
     /// Returns an error, as a sentence, unless `found` equals this header.
-    pub(crate) fn compare(&self, found: &Header) -> Result<(), String> {
+    pub(crate) fn compare(&self, found: &PartHeader) -> Result<(), String> {
         if found.key != self.key {
             return Err(format!(
                 "is a part of another index or of another build: its key is {:016x}, not {:016x}",
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn every_changed_byte_of_a_header_is_detected() {
-        let header = Header {
+        let header = PartHeader {
             key: 0x1234_5678_9abc_def0,
             part: 2,
             parts: 5,
@@ -119,14 +119,14 @@ mod tests {
             object: "data".into(),
         };
         let mut bytes = header.encode();
-        assert_eq!(Header::decode(&bytes).as_ref(), Ok(&header));
+        assert_eq!(PartHeader::decode(&bytes).as_ref(), Ok(&header));
         for at in 0..bytes.len() {
             bytes[at] ^= 1;
-            assert!(Header::decode(&bytes).is_err(), "byte {at}");
+            assert!(PartHeader::decode(&bytes).is_err(), "byte {at}");
             bytes[at] ^= 1;
         }
-        assert!(Header::decode(&bytes[..4095]).is_err());
-        let changes: [fn(&mut Header); 5] = [
+        assert!(PartHeader::decode(&bytes[..4095]).is_err());
+        let changes: [fn(&mut PartHeader); 5] = [
             |h| h.key = 1,
             |h| h.part = 1,
             |h| h.parts = 4,
@@ -137,7 +137,7 @@ mod tests {
             let mut other = header.clone();
             change(&mut other);
             assert!(header.compare(&other).is_err(), "{other:?}");
-            assert_eq!(Header::decode(&other.encode()), Ok(other));
+            assert_eq!(PartHeader::decode(&other.encode()), Ok(other));
         }
     }
 }

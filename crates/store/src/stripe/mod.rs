@@ -20,7 +20,7 @@ pub use parts::Parts;
 pub(crate) use table::remove_parts;
 pub use table::{TABLE_NAME, Table};
 
-use crate::disk::{Disk, Kind};
+use crate::disk::{Disk, FileKind};
 use crate::error::StoreError;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -122,7 +122,7 @@ impl Striping {
                     "{path}: there is no such folder; mount its disk, or create the folder"
                 ));
             };
-            if found.kind != Kind::Folder {
+            if found.kind != FileKind::Folder {
                 return refuse(format!("{path}: is not a folder; the parts of a striped index need folders"));
             }
             if let Some((_, other)) = seen.iter().find(|(identity, _)| *identity == found.identity) {

@@ -20,13 +20,13 @@ pub struct Parts {
     address: PathBuf,
     key: u64,
     layout: StripeLayout,
-    parts: Vec<Part>,
+    parts: Vec<StripePart>,
     len: u64,
     checksums: Option<Vec<u32>>,
 }
 
 #[derive(Debug, Clone)]
-struct Part {
+struct StripePart {
     bytes: Arc<dyn PartBytes>,
     /// The length in bytes behind the header.
     len: u64,
@@ -74,8 +74,9 @@ impl Parts {
     }
 
     fn over(table: &Table, address: PathBuf, parts: Vec<Arc<dyn PartBytes>>) -> Parts {
-        let part = |bytes: Arc<dyn PartBytes>| Part { len: bytes.len().saturating_sub(HEADER_BYTES), bytes };
-        let (layout, parts) = (table.layout(), parts.into_iter().map(part).collect::<Vec<Part>>());
+        let part =
+            |bytes: Arc<dyn PartBytes>| StripePart { len: bytes.len().saturating_sub(HEADER_BYTES), bytes };
+        let (layout, parts) = (table.layout(), parts.into_iter().map(part).collect::<Vec<StripePart>>());
         let len = StripeTier::reach(parts.iter().map(|part| part.len), layout.unit);
         Parts { address, key: table.key(), layout, parts, len, checksums: None }
     }

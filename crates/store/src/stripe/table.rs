@@ -1,7 +1,7 @@
 //! The table of the locations of parts. It is a file in the folder of the generation, or one of its objects,
 //! and is written before any part.
 
-use super::header::{HEADER_BYTES, Header};
+use super::header::{HEADER_BYTES, PartHeader};
 use super::part::PartBytes;
 use super::{MOST_PARTS, MOST_STRIPE_BYTES, StripeLayout, Striping, UNIT_STEP};
 use crate::disk::{Disk, DiskFile, read_exact, write_all};
@@ -186,8 +186,8 @@ impl Table {
     }
 
     /// Returns the header of part number `part`, from 0, of `object`.
-    pub(crate) fn header(&self, object: &str, part: usize) -> Header {
-        Header {
+    pub(crate) fn header(&self, object: &str, part: usize) -> PartHeader {
+        PartHeader {
             key: self.key(),
             part: part as u32,
             parts: self.folders.len() as u32,
@@ -214,7 +214,8 @@ impl Table {
     ) -> Result<(), StoreError> {
         let mut bytes = vec![0; HEADER_BYTES.min(found.len()) as usize];
         found.read_at(0, &mut bytes)?;
-        let checked = Header::decode(&bytes).and_then(|header| self.header(object, part).compare(&header));
+        let checked =
+            PartHeader::decode(&bytes).and_then(|header| self.header(object, part).compare(&header));
         checked.map_err(|what| StoreError::Part {
             path: found.address().to_path_buf(),
             reason: format!("{what}; {advice}"),
@@ -293,11 +294,11 @@ impl Table {
 ///
 /// # Errors
 /// A sentence that says what is wrong with the header.
-pub(super) fn read_header(file: &dyn DiskFile) -> Result<Header, String> {
+pub(super) fn read_header(file: &dyn DiskFile) -> Result<PartHeader, String> {
     let mut bytes = vec![0; HEADER_BYTES as usize];
     match read_exact(file, &mut bytes, 0) {
-        Ok(()) => Header::decode(&bytes),
-        Err(e) if e.kind() == ErrorKind::UnexpectedEof => Header::decode(&[]),
+        Ok(()) => PartHeader::decode(&bytes),
+        Err(e) if e.kind() == ErrorKind::UnexpectedEof => PartHeader::decode(&[]),
         Err(e) => Err(format!("cannot be read: {e}")),
     }
 }

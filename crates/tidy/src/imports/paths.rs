@@ -47,17 +47,17 @@ pub(super) struct Mention {
 /// Reads the text of the file of `module`.
 pub(super) fn read(text: &str, module: &Path) -> Result<FileContents, syn::Error> {
     let file = syn::parse_file(text)?;
-    let mut reader = Reader { module: module.clone(), contents: FileContents::default() };
+    let mut reader = ImportReader { module: module.clone(), contents: FileContents::default() };
     reader.visit_file(&file);
     Ok(reader.contents)
 }
 
-struct Reader {
+struct ImportReader {
     module: Path,
     contents: FileContents,
 }
 
-impl Reader {
+impl ImportReader {
     fn mention(&mut self, path: Path, line: usize) {
         if path.len() > 1 {
             self.contents.mentions.push(Mention { module: self.module.clone(), path, line });
@@ -162,7 +162,7 @@ fn defined_name(item: &syn::Item) -> Option<&syn::Ident> {
     }
 }
 
-impl<'ast> Visit<'ast> for Reader {
+impl<'ast> Visit<'ast> for ImportReader {
     fn visit_item(&mut self, item: &'ast syn::Item) {
         let is_test = is_for_tests(attributes(item));
         if let syn::Item::Mod(module) = item {
