@@ -170,15 +170,15 @@ fn npy_header(input: &mut impl Read, path: &Path) -> Result<(IdFormat, u64), Col
 }
 
 /// Writes ids in the formats that [`IdReader`] reads.
-pub(super) struct IdWriter {
+pub(super) struct IdFileWriter {
     file: AtomicFile,
     path: PathBuf,
     npy: bool,
     count: u64,
 }
 
-impl IdWriter {
-    pub(super) fn create(path: &Path, kind: IdKind) -> Result<IdWriter, CollectionError> {
+impl IdFileWriter {
+    pub(super) fn create(path: &Path, kind: IdKind) -> Result<IdFileWriter, CollectionError> {
         let npy = is_npy(path);
         if npy && kind == IdKind::Text {
             return Err(file_error(
@@ -187,7 +187,7 @@ impl IdWriter {
             ));
         }
         let mut writer =
-            IdWriter { file: AtomicFile::create(path)?, path: path.to_path_buf(), npy, count: 0 };
+            IdFileWriter { file: AtomicFile::create(path)?, path: path.to_path_buf(), npy, count: 0 };
         let header = writer.header();
         writer.write(&header)?;
         Ok(writer)

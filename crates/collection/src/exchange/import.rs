@@ -1,7 +1,7 @@
 //! Imports a file into a collection.
 
 use super::kind::file_error;
-use super::source::{Source, SourceBatch};
+use super::source::{ImportSource, SourceBatch};
 use super::table::take_rows;
 use crate::collection::Collection;
 use crate::error::CollectionError;
@@ -80,7 +80,7 @@ pub fn import(
     progress: &dyn Progress,
 ) -> Result<ImportReport, CollectionError> {
     let started = Instant::now();
-    let mut source = Source::open(path, &collection.schema(), options)?;
+    let mut source = ImportSource::open(path, &collection.schema(), options)?;
     let rows = options.batch_rows.map_or(BATCH_ROWS, NonZeroUsize::get);
     let bytes = BATCH_BYTES.min(collection.largest_batch_bytes() / 2).max(MIN_BATCH_BYTES) as usize;
     progress.stage("writing rows", source.total);
@@ -123,7 +123,7 @@ fn sum(one: Written, other: Written) -> Written {
 /// Writes a batch. `first` is the number of its first row in the file.
 fn write(
     collection: &Collection,
-    source: &Source,
+    source: &ImportSource,
     batch: SourceBatch,
     first: u64,
     how: ImportMode,

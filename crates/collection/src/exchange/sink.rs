@@ -1,7 +1,7 @@
 //! Writes rows to a file. The file appears under its name when it is complete.
 
 use super::SCHEMA_KEY;
-use super::id_file::IdWriter;
+use super::id_file::IdFileWriter;
 use super::json_rows::JsonRows;
 use super::kind::{FileKind, file_error, io_error};
 use super::vectors::{arrow_field, to_lists};
@@ -66,7 +66,7 @@ pub(super) enum Sink {
     ArrowFile { path: PathBuf, writer: Box<FileWriter<AtomicFile>>, arrow_schema: SchemaRef },
     ArrowStream { path: PathBuf, writer: Box<StreamWriter<AtomicFile>>, arrow_schema: SchemaRef },
     Lines { path: PathBuf, file: AtomicFile, names: Vec<String> },
-    Vectors { vectors: VectorWriter, ids: IdWriter },
+    Vectors { vectors: VectorWriter, ids: IdFileWriter },
 }
 
 impl Sink {
@@ -88,7 +88,7 @@ impl Sink {
                 ));
             };
             let vectors = VectorWriter::create(path, field.element, field.dim)?;
-            return Ok(Sink::Vectors { vectors, ids: IdWriter::create(ids, selection.schema.id_kind)? });
+            return Ok(Sink::Vectors { vectors, ids: IdFileWriter::create(ids, selection.schema.id_kind)? });
         }
         let file = AtomicFile::create(path)?;
         let arrow_schema = selection.arrow_schema();

@@ -27,7 +27,7 @@ pub(super) const STANDARD_INPUT: &str = "-";
 type Tables = Box<dyn Iterator<Item = Result<RecordBatch, CollectionError>>>;
 
 /// A file that is being imported.
-pub(super) struct Source {
+pub(super) struct ImportSource {
     pub(super) mapping: ColumnMapping,
     reader: SourceReader,
     /// Total for the display of progress, in rows or bytes; 0 if it is unknown.
@@ -59,12 +59,12 @@ impl SourceBatch {
     }
 }
 
-impl Source {
+impl ImportSource {
     pub(super) fn open(
         path: &Path,
         schema: &Schema,
         options: &ImportOptions,
-    ) -> Result<Source, CollectionError> {
+    ) -> Result<ImportSource, CollectionError> {
         let mapping = ColumnMapping {
             path: path.to_path_buf(),
             schema: schema.clone(),
@@ -75,7 +75,7 @@ impl Source {
             check_options(Path::new("standard input"), false, options)?;
             let lines =
                 LineReader::new(Box::new(BufReader::new(std::io::stdin())), Path::new("standard input"));
-            return Ok(Source { mapping, reader: SourceReader::Lines(lines), total: 0 });
+            return Ok(ImportSource { mapping, reader: SourceReader::Lines(lines), total: 0 });
         }
         let kind = FileKind::from_path(path)?;
         check_options(path, kind == FileKind::Vectors, options)?;
@@ -97,7 +97,7 @@ impl Source {
                 (SourceReader::Vectors(Box::new(vectors)), total)
             }
         };
-        Ok(Source { mapping, reader, total })
+        Ok(ImportSource { mapping, reader, total })
     }
 
     /// Returns the next rows: at most `rows`, about `bytes`; `None` at the end. `first` is the number of the
@@ -126,7 +126,7 @@ impl Source {
         }
     }
 
-    /// Returns the progress towards [`Source::total`], after `rows` rows.
+    /// Returns the progress towards [`ImportSource::total`], after `rows` rows.
     pub(super) fn progress(&self, rows: u64) -> u64 {
         match &self.reader {
             SourceReader::Lines(lines) => lines.bytes_read(),

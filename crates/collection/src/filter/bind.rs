@@ -2,7 +2,7 @@
 
 use super::domain::{Domain, Values};
 use super::expression::{Comparison, Contains, Expression, Literal, QuotedName};
-use super::normal::{ListTest, Normal, Set, Source};
+use super::normal::{ListTest, Normal, Source, ValueSet};
 use crate::error::CollectionError;
 use crate::schema::{ID_COLUMN, Schema};
 use arrow_schema::DataType;
@@ -97,7 +97,7 @@ fn null(column: &ResolvedColumn, null: bool) -> Normal {
     let nan = column.domain.has_nan().then_some(!null);
     // Ids are never null.
     let null = column.source.is_some().then_some(null);
-    Normal::single(column.source, Set { values, nan, null })
+    Normal::single(column.source, ValueSet { values, nan, null })
 }
 
 /// Returns a condition on a column of single values.
@@ -115,7 +115,7 @@ fn condition(name: &str, negated: bool, schema: &Schema, test: Test) -> Result<N
 fn single(name: &str, column: &ResolvedColumn, negated: bool, test: Test) -> Result<Normal, CollectionError> {
     let values = test(column.domain).map_err(|reason| column_error(name, reason))?;
     let nan = column.domain.has_nan().then_some(false);
-    let set = Set { values, nan, null: column.source.is_some().then_some(false) };
+    let set = ValueSet { values, nan, null: column.source.is_some().then_some(false) };
     Ok(Normal::single(column.source, if negated { set.negated() } else { set }))
 }
 

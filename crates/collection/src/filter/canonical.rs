@@ -3,7 +3,7 @@
 use super::cuts::{Cuts, Key};
 use super::domain::{Domain, Values};
 use super::expression::QuotedText;
-use super::normal::{ListTest, Normal, Set, Source};
+use super::normal::{ListTest, Normal, Source, ValueSet};
 use crate::schema::{ID_COLUMN, Schema};
 use arrow_schema::DataType;
 use std::fmt::Write;
@@ -64,7 +64,7 @@ fn domain(source: Source, schema: &Schema) -> Option<Domain> {
     }
 }
 
-fn write_set(set: &Set, domain: &Option<Domain>, out: &mut String) {
+fn write_set(set: &ValueSet, domain: &Option<Domain>, out: &mut String) {
     out.push('{');
     write_values(&set.values, domain, out);
     for (contained, name) in [(set.nan, "nan"), (set.null, "null")] {

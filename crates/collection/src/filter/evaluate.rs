@@ -2,7 +2,7 @@
 
 use super::cuts::Cuts;
 use super::domain::{Domain, Values, after_prefix, float32, float64, rank32, rank64};
-use super::normal::{ListTest, Normal, Set, Source};
+use super::normal::{ListTest, Normal, Source, ValueSet};
 use crate::error::CollectionError;
 use crate::schema::{ID_COLUMN, Schema};
 use arrow_array::cast::AsArray;
@@ -21,12 +21,12 @@ use std::collections::HashSet;
 
 /// A filter that is ready to be evaluated.
 #[derive(Debug)]
-pub(super) enum Plan {
+pub(super) enum FilterPlan {
     Constant(bool),
     Single(Column, Matcher, UnorderedMatches),
     List(Column, ListPlan),
-    All(Vec<Plan>),
-    Any(Vec<Plan>),
+    All(Vec<FilterPlan>),
+    Any(Vec<FilterPlan>),
 }
 
 /// A column of a batch.
@@ -64,17 +64,18 @@ pub(super) enum Matcher {
     },
 }
 
-impl Plan {
+impl FilterPlan {
     /// Creates the plan of a normal form for the columns of `schema`.
-    pub(super) fn new(normal: Normal, schema: &Schema) -> Plan {
-        let plans = |parts: Vec<Normal>| parts.into_iter().map(|part| Plan::new(part, schema)).collect();
+    pub(super) fn new(normal: Normal, schema: &Schema) -> FilterPlan {
+        let plans =
+            |parts: Vec<Normal>| parts.into_iter().map(|part| FilterPlan::new(part, schema)).collect();
         match normal {
-            Normal::Constant(value) => Plan::Constant(value),
-            Normal::All(parts) => Plan::All(plans(parts)),
-            Normal::Any(parts) => Plan::Any(plans(parts)),
-            Normal::Single(source, Set { values, nan, null }) => {
+            Normal::Constant(value) => FilterPlan::Constant(value),
+            Normal::All(parts) => FilterPlan::All(plans(parts)),
+            Normal::Any(parts) => FilterPlan::Any(plans(parts)),
+            Normal::Single(source, ValueSet { values, nan, null }) => {
                 let unordered = UnorderedMatches { nan: nan == Some(true), null: null == Some(true) };
-                Plan::Single(Column::new(source, schema), Matcher::new(values), unordered)
+                FilterPlan::Single(Column::new(source, schema), Matcher::new(values), unordered)
             }
             Normal::List(source, test) => {
                 let test = match test {
@@ -83,7 +84,7 @@ impl Plan {
                     ListTest::Has(values) => ListPlan::Has(Matcher::new(values)),
                     ListTest::Lacks(values) => ListPlan::Lacks(Matcher::new(values)),
                 };
-                Plan::List(Column::new(source, schema), test)
+                FilterPlan::List(Column::new(source, schema), test)
             }
         }
     }
@@ -95,13 +96,13 @@ impl Plan {
     pub(super) fn evaluate(&self, batch: &RecordBatch) -> Result<BooleanBuffer, CollectionError> {
         let rows = batch.num_rows();
         match self {
-            Plan::Constant(true) => Ok(BooleanBuffer::new_set(rows)),
-            Plan::Constant(false) => Ok(BooleanBuffer::new_unset(rows)),
-            Plan::Single(column, matcher, unordered) => {
+            FilterPlan::Constant(true) => Ok(BooleanBuffer::new_set(rows)),
+            FilterPlan::Constant(false) => Ok(BooleanBuffer::new_unset(rows)),
+            FilterPlan::Single(column, matcher, unordered) => {
                 let array = column.array_in(batch)?;
                 Ok(with_nulls(array, matcher.matches(array, unordered.nan)?, unordered.null))
             }
-            Plan::List(column, test) => {
+            FilterPlan::List(column, test) => {
                 let array = column.array_in(batch)?;
                 let lists = array.as_list::<i32>();
                 let found = match test {
@@ -112,7 +113,7 @@ impl Plan {
                 };
                 Ok(with_nulls(array, found, false))
             }
-            Plan::All(parts) => {
+            FilterPlan::All(parts) => {
                 let mut all = BooleanBuffer::new_set(rows);
                 for part in parts {
                     all &= &part.evaluate(batch)?;
@@ -122,7 +123,7 @@ impl Plan {
                 }
                 Ok(all)
             }
-            Plan::Any(parts) => {
+            FilterPlan::Any(parts) => {
                 let mut any = BooleanBuffer::new_unset(rows);
                 for part in parts {
                     any |= &part.evaluate(batch)?;

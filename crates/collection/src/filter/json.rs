@@ -15,7 +15,7 @@ const OPERATORS: &str = "$eq, $ne, $gt, $gte, $lt, $lte, $between, $in, $nin, $e
 /// # Errors
 /// The problem, with its path.
 pub(super) fn read(value: &Value) -> Result<(Expression, bool), FilterError> {
-    let mut reader = Reader { limits: SizeLimits::default(), empty: false };
+    let mut reader = FilterReader { limits: SizeLimits::default(), empty: false };
     let expression = reader.filter(value, &Path::Root, 0)?;
     if expression.depth() > MAX_DEPTH {
         return Err(too_deep());
@@ -49,12 +49,12 @@ fn too_deep() -> FilterError {
     FilterError::without_position(format!("the filter is nested more than {MAX_DEPTH} deep"))
 }
 
-struct Reader {
+struct FilterReader {
     limits: SizeLimits,
     empty: bool,
 }
 
-impl Reader {
+impl FilterReader {
     fn filter(&mut self, value: &Value, path: &Path, depth: usize) -> Result<Expression, FilterError> {
         if depth > MAX_DEPTH {
             return Err(too_deep());

@@ -33,7 +33,7 @@ use crate::schema::Schema;
 use arrow_array::RecordBatch;
 use arrow_buffer::BooleanBuffer;
 use domain::{Domain, Values};
-use evaluate::Plan;
+use evaluate::FilterPlan;
 use expression::{Expression, MAX_LITERALS};
 use normal::Normal;
 use std::collections::BTreeSet;
@@ -103,7 +103,7 @@ impl Filter {
             needs_ids: sources.contains(&None),
             columns: sources.into_iter().flatten().collect(),
             ids: listed_ids(&normal, schema.id_kind)?,
-            plan: Arc::new(Plan::new(normal, schema)),
+            plan: Arc::new(FilterPlan::new(normal, schema)),
         })
     }
 }
@@ -121,7 +121,7 @@ pub struct BoundFilter {
     columns: Vec<usize>,
     needs_ids: bool,
     ids: Option<Ids>,
-    plan: Arc<Plan>,
+    plan: Arc<FilterPlan>,
 }
 
 impl BoundFilter {
@@ -150,7 +150,7 @@ impl BoundFilter {
 
     /// Returns true if every row matches, and false if none does; `None` if that depends on the rows.
     pub fn constant(&self) -> Option<bool> {
-        if let Plan::Constant(value) = *self.plan { Some(value) } else { None }
+        if let FilterPlan::Constant(value) = *self.plan { Some(value) } else { None }
     }
 
     /// Returns one bit for each row of `batch`: true if it matches. The batch must have the columns that the

@@ -16,7 +16,7 @@ pub(super) type Source = Option<usize>;
 pub(super) enum Normal {
     Constant(bool),
     /// True if the value of the column is in the set.
-    Single(Source, Set),
+    Single(Source, ValueSet),
     /// True if the list passes the test.
     List(Source, ListTest),
     All(Vec<Normal>),
@@ -25,7 +25,7 @@ pub(super) enum Normal {
 
 /// A set of values of a column.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Set {
+pub(super) struct ValueSet {
     pub(super) values: Values,
     /// True if NaN is in the set; `None` if the type has no NaN.
     pub(super) nan: Option<bool>,
@@ -44,11 +44,11 @@ pub(super) enum ListTest {
     Lacks(Values),
 }
 
-impl Set {
+impl ValueSet {
     /// Returns the complement. Null is in neither set: a comparison with null is unknown, and so is its
     /// negation.
-    pub(super) fn negated(self) -> Set {
-        Set { values: self.values.complement(), nan: self.nan.map(|nan| !nan), null: self.null }
+    pub(super) fn negated(self) -> ValueSet {
+        ValueSet { values: self.values.complement(), nan: self.nan.map(|nan| !nan), null: self.null }
     }
 
     fn is_all(&self) -> bool {
@@ -59,18 +59,18 @@ impl Set {
         self.values.is_empty() && self.nan != Some(true) && self.null != Some(true)
     }
 
-    fn join(all: bool, sets: Vec<Set>) -> Set {
+    fn join(all: bool, sets: Vec<ValueSet>) -> ValueSet {
         let join = |one: bool, two: bool| if all { one && two } else { one || two };
         let nan = sets.iter().filter_map(|set| set.nan).reduce(join);
         let null = sets.iter().filter_map(|set| set.null).reduce(join);
         let values = sets.into_iter().map(|set| set.values).collect();
-        Set { values: Values::join(all, values), nan, null }
+        ValueSet { values: Values::join(all, values), nan, null }
     }
 }
 
 impl Normal {
     /// Returns a condition on a column of single values.
-    pub(super) fn single(source: Source, set: Set) -> Normal {
+    pub(super) fn single(source: Source, set: ValueSet) -> Normal {
         if set.is_all() {
             Normal::Constant(true)
         } else if set.is_empty() {
@@ -91,7 +91,7 @@ impl Normal {
 
     /// Joins filters by "and" (`all`) or "or".
     pub(super) fn join(all: bool, parts: Vec<Normal>) -> Normal {
-        let mut columns = Columns::default();
+        let mut columns = ColumnConditions::default();
         let mut joined = Vec::new();
         for part in parts {
             match part {
@@ -105,7 +105,7 @@ impl Normal {
             }
         }
         for (source, sets) in columns.sets {
-            joined.push(Normal::single(source, Set::join(all, sets)));
+            joined.push(Normal::single(source, ValueSet::join(all, sets)));
         }
         for (source, tests) in columns.lists {
             join_tests(all, source, tests, &mut joined);
@@ -130,12 +130,12 @@ impl Normal {
 
 /// Conditions, grouped by column.
 #[derive(Default)]
-struct Columns {
-    sets: BTreeMap<Source, Vec<Set>>,
+struct ColumnConditions {
+    sets: BTreeMap<Source, Vec<ValueSet>>,
     lists: BTreeMap<Source, Vec<ListTest>>,
 }
 
-impl Columns {
+impl ColumnConditions {
     /// Adds a condition on a column to its group, and anything else to `others`.
     fn add(&mut self, part: Normal, others: &mut Vec<Normal>) {
         match part {

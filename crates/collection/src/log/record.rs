@@ -155,8 +155,14 @@ impl Batch {
         self.align(SECTOR_BYTES);
         let parts = self.parts(begin.0 + HEADER_BYTES);
         let crc = parts.into_iter().fold(0, crc32c::crc32c_append);
-        let header =
-            Header { crc, kind, rows, payload: payload as u64, columns: columns as u64, ..Header::default() };
+        let header = RecordHeader {
+            crc,
+            kind,
+            rows,
+            payload: payload as u64,
+            columns: columns as u64,
+            ..RecordHeader::default()
+        };
         header.write(&mut self.bytes[begin.0..]);
         self.records.push(begin);
     }
@@ -164,10 +170,10 @@ impl Batch {
     /// Changes the payload of the only record, and corrects its checksum.
     #[cfg(test)]
     pub(super) fn forge(&mut self, change: impl FnOnce(&mut [u8])) {
-        let header = Header::parse(&self.bytes[SECTOR_BYTES..]);
+        let header = RecordHeader::parse(&self.bytes[SECTOR_BYTES..]);
         change(&mut self.bytes[SECTOR_BYTES + HEADER_BYTES..]);
         let crc = crc32c::crc32c(&self.bytes[SECTOR_BYTES + HEADER_BYTES..]);
-        Header { crc, ..header }.write(&mut self.bytes[SECTOR_BYTES..]);
+        RecordHeader { crc, ..header }.write(&mut self.bytes[SECTOR_BYTES..]);
     }
 
     /// Completes the headers for records that begin at byte `at` of a log and are numbered from `sequence`
@@ -186,7 +192,7 @@ impl Batch {
         }
         for (record, (begin, offset)) in self.records.iter().enumerate() {
             let bytes = &mut self.bytes[*begin..][..HEADER_BYTES];
-            let mut header = Header::parse(bytes);
+            let mut header = RecordHeader::parse(bytes);
             header.at = at + (offset - skipped) as u64;
             (header.sequence, header.durable_end) = (sequence + record as u64, durable_end);
             header.write(bytes);
@@ -225,7 +231,7 @@ fn write_columns(batch: &RecordBatch, to: &mut Vec<u8>) -> Result<usize, Collect
 
 /// Header of a record.
 #[derive(Debug, Clone, Copy, Default)]
-struct Header {
+struct RecordHeader {
     /// Checksum of everything that follows the header.
     crc: u32,
     kind: u32,
@@ -242,12 +248,12 @@ fn number(bytes: &[u8], at: usize, len: usize) -> u64 {
     bytes[at..at + len].iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
 }
 
-impl Header {
-    fn parse(bytes: &[u8]) -> Header {
+impl RecordHeader {
+    fn parse(bytes: &[u8]) -> RecordHeader {
         let [crc, kind, rows] = [4, 8, 12].map(|at| number(bytes, at, 4) as u32);
         let [payload, at, sequence, durable_end, columns] =
             [16, 24, 32, 40, 48].map(|at| number(bytes, at, 8));
-        Header { crc, kind, rows, payload, at, sequence, durable_end, columns }
+        RecordHeader { crc, kind, rows, payload, at, sequence, durable_end, columns }
     }
 
     fn write(&self, to: &mut [u8]) {
@@ -393,10 +399,10 @@ impl LogFormat {
         }
         for at in (SECTOR_BYTES..bytes.len()).step_by(SECTOR_BYTES) {
             let record = &mut bytes[at..];
-            if record.len() < HEADER_BYTES || Header::parse(record).at != at as u64 {
+            if record.len() < HEADER_BYTES || RecordHeader::parse(record).at != at as u64 {
                 continue;
             }
-            if let Some(payload) = Header::parse(record)
+            if let Some(payload) = RecordHeader::parse(record)
                 .record_bytes()
                 .and_then(|record_bytes| record.get(HEADER_BYTES..record_bytes))
             {
@@ -447,7 +453,7 @@ impl LogFormat {
         // Sectors within a record are skipped. A record that is longer than the log is the last.
         let from = header(at).map_or(Some(SECTOR_BYTES), |header| header.record_bytes())?;
         let behind = self.sectors_behind(bytes, at).skip_while(|sector| *sector < at.saturating_add(from));
-        let heads: Vec<Header> = behind.filter_map(header).collect();
+        let heads: Vec<RecordHeader> = behind.filter_map(header).collect();
         let proven = heads.iter().any(|header| header.durable_end > at as u64);
         heads.iter().map(|header| header.sequence).max().filter(|_| proven)
     }
@@ -456,7 +462,7 @@ impl LogFormat {
     pub(super) fn next_log_marked(&self, end: LogEnd, bytes: &[u8]) -> bool {
         let header = self.header_of(bytes).filter(|header| header.kind == SEAL && header.at == end.at);
         let header = header.filter(|header| end.sealed && header.sequence.checked_add(1) == Some(end.next));
-        let payload = |header: &Header| bytes.get(HEADER_BYTES..header.record_bytes()?);
+        let payload = |header: &RecordHeader| bytes.get(HEADER_BYTES..header.record_bytes()?);
         header.is_some_and(|header| {
             payload(&header).is_some_and(|payload| crc32c::crc32c(payload) == header.crc)
         })
@@ -489,10 +495,10 @@ impl LogFormat {
     }
 
     /// Reads the header of a record; `None` if its checksum is wrong.
-    fn header_of(&self, bytes: &[u8]) -> Option<Header> {
+    fn header_of(&self, bytes: &[u8]) -> Option<RecordHeader> {
         let bytes = bytes.get(..HEADER_BYTES)?;
         let valid = number(bytes, 0, 4) as u32 == self.checksum(&bytes[4..]);
-        valid.then(|| Header::parse(bytes))
+        valid.then(|| RecordHeader::parse(bytes))
     }
 
     /// Checks an incomplete record at byte `at` of the log, which is `bytes[i]`. It is damage if a record
@@ -534,7 +540,7 @@ impl AsRef<[u8]> for LogSlice {
 /// A sentence that says what is wrong.
 fn decode(
     schema: &Schema,
-    header: &Header,
+    header: &RecordHeader,
     log: &Arc<Vec<u8>>,
     payload: Range<usize>,
 ) -> Result<Change, String> {

@@ -124,7 +124,7 @@ impl BlockBuilder {
 
 /// A block with a valid checksum.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Block<'a> {
+pub(super) struct IdBlock<'a> {
     bytes: &'a [u8],
     kind: IdKind,
     count: usize,
@@ -133,7 +133,7 @@ pub(super) struct Block<'a> {
     prefix: &'a [u8],
 }
 
-impl<'a> Block<'a> {
+impl<'a> IdBlock<'a> {
     /// Checks the block numbered `number`.
     ///
     /// # Errors
@@ -143,7 +143,7 @@ impl<'a> Block<'a> {
         identity: Identity,
         number: u64,
         bytes: &'a [u8],
-    ) -> Result<Block<'a>, String> {
+    ) -> Result<IdBlock<'a>, String> {
         if bytes.len() != BLOCK_BYTES {
             return Err(format!("it has {} bytes instead of {BLOCK_BYTES}", bytes.len()));
         }
@@ -164,7 +164,7 @@ impl<'a> Block<'a> {
                 bytes.get(start..start + prefix_bytes).ok_or_else(too_long)?
             }
         };
-        let block = Block { bytes, kind, count, first_row, prefix };
+        let block = IdBlock { bytes, kind, count, first_row, prefix };
         if count == 0 {
             return Err("it is empty".into());
         }
@@ -263,7 +263,7 @@ mod tests {
         let taken = taken.count();
         assert!(taken > BLOCK_BYTES / 8, "the common prefix is stored once: {taken}");
         let bytes = builder.finish(identity("a"), 3);
-        let block = Block::read(IdKind::Text, identity("a"), 3, &bytes).unwrap();
+        let block = IdBlock::read(IdKind::Text, identity("a"), 3, &bytes).unwrap();
         assert_eq!((block.count(), block.first_row()), (taken, 5));
         for (at, text) in texts[..taken].iter().enumerate() {
             let (prefix, rest) = block.text(at);
@@ -276,7 +276,7 @@ mod tests {
             assert_eq!(block.lower_bound(Key::Text(text.as_bytes())), expected, "{text}");
         }
         for (identity, number) in [(identity("a"), 4), (identity("b"), 3)] {
-            assert!(Block::read(IdKind::Text, identity, number, &bytes).is_err(), "another block");
+            assert!(IdBlock::read(IdKind::Text, identity, number, &bytes).is_err(), "another block");
         }
     }
 
@@ -289,13 +289,13 @@ mod tests {
         }
         assert!(!builder.push(3, Key::Text("d".repeat(MAX_ID_BYTES).as_bytes())));
         let bytes = builder.finish(identity("a"), 0);
-        let block = Block::read(IdKind::Text, identity("a"), 0, &bytes).unwrap();
+        let block = IdBlock::read(IdKind::Text, identity("a"), 0, &bytes).unwrap();
         assert_eq!(block.text(2), (&b""[..], c.as_bytes()));
         assert!(builder.is_empty(), "a new block was started");
         // The first text is a prefix of the second.
         assert!(builder.push(7, Key::Text(b"ab")) && builder.push(8, Key::Text(b"abc")));
         let bytes = builder.finish(identity("a"), 1);
-        let block = Block::read(IdKind::Text, identity("a"), 1, &bytes).unwrap();
+        let block = IdBlock::read(IdKind::Text, identity("a"), 1, &bytes).unwrap();
         assert_eq!((block.text(0), block.text(1)), ((&b"ab"[..], &b""[..]), (&b"ab"[..], &b"c"[..])));
         assert_eq!(block.lower_bound(Key::Text(b"ab")), 0);
         assert_eq!(block.lower_bound(Key::Text(b"abb")), 1);
@@ -314,7 +314,7 @@ mod tests {
                 let crc = numbered_checksum(identity("a"), 0, &bytes[4..]);
                 bytes[..4].copy_from_slice(&crc.to_le_bytes());
                 for kind in [IdKind::Text, IdKind::Number] {
-                    let Ok(block) = Block::read(kind, identity("a"), 0, &bytes) else { continue };
+                    let Ok(block) = IdBlock::read(kind, identity("a"), 0, &bytes) else { continue };
                     for row in 0..block.count() {
                         let key = if kind == IdKind::Text { Key::Text(b"aa") } else { Key::Number(7) };
                         let _ = (block.compare(row, key), block.lower_bound(key));

@@ -2,7 +2,7 @@
 
 use super::checked_file::CheckedFile;
 use super::manifest::Manifest;
-use super::pages::Pages;
+use super::pages::ColumnPages;
 use crate::error::CollectionError;
 use arrow_array::{RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow_schema::{ArrowError, SchemaRef};
@@ -72,8 +72,10 @@ impl Columns {
         schema: SchemaRef,
     ) -> Result<Columns, CollectionError> {
         let len = file.len();
-        let pages =
-            Pages::from_runs(file.clone(), file.read(std::iter::once(len.saturating_sub(TAIL_BYTES)..len))?);
+        let pages = ColumnPages::from_runs(
+            file.clone(),
+            file.read(std::iter::once(len.saturating_sub(TAIL_BYTES)..len))?,
+        );
         let options = ArrowReaderOptions::new()
             .with_schema(schema)
             .with_column_index_policy(PageIndexPolicy::Skip)
@@ -202,7 +204,7 @@ impl Columns {
     ) -> Result<(), CollectionError> {
         let groups = self.groups_of(rows);
         let (mask, leaves) = self.mask(wanted);
-        let pages = Pages::from_runs(self.file.clone(), self.pages_of(&groups, &leaves)?);
+        let pages = ColumnPages::from_runs(self.file.clone(), self.pages_of(&groups, &leaves)?);
         let selection = self.selection(&groups);
         let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(pages.clone(), self.metadata.clone())
             .with_projection(mask)
@@ -312,11 +314,14 @@ impl Columns {
     }
 
     /// Returns a reader of all rows, in order.
-    fn reader(&self, wanted: &BTreeSet<usize>) -> Result<(Pages, ParquetRecordBatchReader), CollectionError> {
+    fn reader(
+        &self,
+        wanted: &BTreeSet<usize>,
+    ) -> Result<(ColumnPages, ParquetRecordBatchReader), CollectionError> {
         let (mask, leaves) = self.mask(wanted);
         let share = SCAN_BYTES / leaves.len().max(1) as u64;
         let ahead = self.file.read_ahead_bytes().min(share).max(MIN_AHEAD_BYTES);
-        let pages = Pages::read_ahead(self.file.clone(), leaves.len(), ahead);
+        let pages = ColumnPages::read_ahead(self.file.clone(), leaves.len(), ahead);
         let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(pages.clone(), self.metadata.clone())
             .with_projection(mask)
             .with_batch_size(SCAN_ROWS);

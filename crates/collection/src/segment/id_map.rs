@@ -1,6 +1,6 @@
 //! Reads the ids of a segment: a fence in memory, and blocks on the tier.
 
-use super::block::{BLOCK_BYTES, Block, Key, key};
+use super::block::{BLOCK_BYTES, IdBlock, Key, key};
 use super::fence::Fence;
 use super::fetch::read_runs;
 use super::manifest::Manifest;
@@ -43,7 +43,7 @@ impl IdCollector {
     }
 
     /// Adds the id at position `at` of a block.
-    pub(super) fn push(&mut self, block: &Block<'_>, at: usize) -> Result<(), String> {
+    pub(super) fn push(&mut self, block: &IdBlock<'_>, at: usize) -> Result<(), String> {
         match self {
             IdCollector::Numbers(numbers) => numbers.push(block.number(at)),
             IdCollector::Texts(texts) => {
@@ -89,7 +89,7 @@ impl IdMap {
     fn blocks(
         &self,
         numbers: impl Iterator<Item = u32>,
-        mut each: impl FnMut(u32, &Block<'_>) -> Result<(), String>,
+        mut each: impl FnMut(u32, &IdBlock<'_>) -> Result<(), String>,
     ) -> Result<(), CollectionError> {
         let span = |number: u32| {
             let start = u64::from(number) * BLOCK_BYTES as u64;
@@ -113,7 +113,7 @@ impl IdMap {
                 };
                 let bytes = found.ok_or_else(|| damaged("it was not read".into()))?;
                 let block =
-                    Block::read(self.kind, self.identity, u64::from(number), &bytes).map_err(damaged)?;
+                    IdBlock::read(self.kind, self.identity, u64::from(number), &bytes).map_err(damaged)?;
                 let rows = self.rows_of(number);
                 if block.first_row() != rows.start || block.count() != rows.len() {
                     return Err(damaged("its rows differ from those in the fence".into()));

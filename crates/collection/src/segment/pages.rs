@@ -17,7 +17,7 @@ const HEADER_BYTES: u64 = 64 << 10;
 
 /// The file of columns, for one reader. Clones share the bytes that were read.
 #[derive(Debug, Clone)]
-pub(super) struct Pages(Arc<PagesInner>);
+pub(super) struct ColumnPages(Arc<PagesInner>);
 
 #[derive(Debug)]
 struct PagesInner {
@@ -35,21 +35,21 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Pages {
+impl ColumnPages {
     /// Creates a source from `runs`, which cover everything that will be read.
-    pub(super) fn from_runs(file: Arc<CheckedFile>, runs: Vec<Run>) -> Pages {
+    pub(super) fn from_runs(file: Arc<CheckedFile>, runs: Vec<Run>) -> ColumnPages {
         let max_runs = runs.len().saturating_add(1);
-        Pages::new(file, 0, max_runs, runs.into())
+        ColumnPages::new(file, 0, max_runs, runs.into())
     }
 
     /// Creates a source that is read sequentially at `streams` offsets at a time; each read takes `ahead`
     /// bytes.
-    pub(super) fn read_ahead(file: Arc<CheckedFile>, streams: usize, ahead: u64) -> Pages {
-        Pages::new(file, ahead, 2 * streams.max(1), VecDeque::new())
+    pub(super) fn read_ahead(file: Arc<CheckedFile>, streams: usize, ahead: u64) -> ColumnPages {
+        ColumnPages::new(file, ahead, 2 * streams.max(1), VecDeque::new())
     }
 
-    fn new(file: Arc<CheckedFile>, ahead: u64, max_runs: usize, runs: VecDeque<Run>) -> Pages {
-        Pages(Arc::new(PagesInner {
+    fn new(file: Arc<CheckedFile>, ahead: u64, max_runs: usize, runs: VecDeque<Run>) -> ColumnPages {
+        ColumnPages(Arc::new(PagesInner {
             file,
             ahead,
             max_runs,
@@ -99,13 +99,13 @@ impl Pages {
     }
 }
 
-impl Length for Pages {
+impl Length for ColumnPages {
     fn len(&self) -> u64 {
         self.0.file.len()
     }
 }
 
-impl ChunkReader for Pages {
+impl ChunkReader for ColumnPages {
     type T = Reader<Bytes>;
 
     fn get_read(&self, start: u64) -> Result<Reader<Bytes>, ParquetError> {

@@ -3,7 +3,7 @@
 //! content of another one.
 
 use super::Segment;
-use super::block::{BLOCK_BYTES, Block};
+use super::block::{BLOCK_BYTES, IdBlock};
 use super::columns::Columns;
 use super::id_map::IdCollector;
 use super::manifest::{IDS_NAME, Manifest, ROWS_NAME};
@@ -273,7 +273,7 @@ impl SegmentSalvage<'_> {
     /// Returns the rows of a block and their ids, if the block is undamaged.
     fn ids_of(&self, manifest: &Manifest, number: u64, bytes: &[u8], next: u32) -> Option<(Range<u32>, Ids)> {
         let kind = self.segment.schema.id_kind;
-        let block = Block::read(kind, manifest.identity(), number, bytes).ok()?;
+        let block = IdBlock::read(kind, manifest.identity(), number, bytes).ok()?;
         let end = block.first_row().checked_add(block.count() as u32)?;
         let rows = block.first_row()..end;
         if rows.start < next || rows.end > self.segment.rows() {

@@ -1,7 +1,7 @@
 //! Files of a segment for fuzzing: a valid segment in memory, one file of which is replaced, with correct
 //! checksums.
 
-use super::block::{BLOCK_BYTES, Block, Key, numbered_checksum};
+use super::block::{BLOCK_BYTES, IdBlock, Key, numbered_checksum};
 use super::fence::Fence;
 use super::file_writer::{FileEntry, PIECE_BYTES};
 use super::id_map::IdCollector;
@@ -178,7 +178,7 @@ pub(crate) fn read_block(bytes: &[u8]) {
     let crc = numbered_checksum(identity, 3, &block[4..]);
     block[..4].copy_from_slice(&crc.to_le_bytes());
     for (kind, key) in [(IdKind::Text, Key::Text(b"row/0017")), (IdKind::Number, Key::Number(17))] {
-        let Ok(block) = Block::read(kind, identity, 3, &block) else { continue };
+        let Ok(block) = IdBlock::read(kind, identity, 3, &block) else { continue };
         let mut collector = IdCollector::new(kind, block.count());
         if (0..block.count()).all(|at| collector.push(&block, at).is_ok()) {
             assert_eq!(collector.finish().len(), block.count());
