@@ -70,7 +70,7 @@ pub(crate) fn check_shared(profile: &CardProfile, list: u32, shared: u64) -> Res
 
 /// Upload of codes to a card, piece by piece, so that they need not all be in memory.
 #[derive(Debug)]
-pub struct Upload<'a> {
+pub struct GraphUpload<'a> {
     card: &'a dyn Card,
     shape: Codes,
     queue: Box<dyn CardQueue>,
@@ -79,12 +79,12 @@ pub struct Upload<'a> {
     written: u64,
 }
 
-impl<'a> Upload<'a> {
+impl<'a> GraphUpload<'a> {
     /// Allocates memory of `card` for the codes of `vectors` vectors.
     ///
     /// # Errors
     /// [`GpuError::Memory`] where the codes do not fit, [`GpuError::Unsuited`], [`GpuError::Driver`].
-    pub fn begin(card: &'a dyn Card, shape: Codes, vectors: u64) -> Result<Upload<'a>, GpuError> {
+    pub fn begin(card: &'a dyn Card, shape: Codes, vectors: u64) -> Result<GraphUpload<'a>, GpuError> {
         if vectors > MOST_VECTORS {
             let text =
                 format!("a graphics card can search {MOST_VECTORS} vectors, and the index has {vectors}");
@@ -93,7 +93,7 @@ impl<'a> Upload<'a> {
         let queue = card.queue()?;
         let codes_bytes = vectors * u64::from(shape.code_bytes);
         let codes = card.allocate("the codes of the index", codes_bytes + SPARE_BYTES as u64)?;
-        Ok(Upload { card, shape, queue, codes, codes_bytes, written: 0 })
+        Ok(GraphUpload { card, shape, queue, codes, codes_bytes, written: 0 })
     }
 
     /// Copies the next codes.
@@ -112,7 +112,7 @@ impl<'a> Upload<'a> {
     /// [`GpuError::Memory`]; [`GpuError::Driver`], also if codes are missing or a pivot is not one of the
     /// vectors.
     pub fn finish(self) -> Result<Navigation, GpuError> {
-        let Upload { card, shape, mut queue, codes, codes_bytes, written } = self;
+        let GraphUpload { card, shape, mut queue, codes, codes_bytes, written } = self;
         let vectors = codes_bytes / u64::from(shape.code_bytes.max(1));
         let starts: Vec<u32> = shape.pivots.iter().chain([&shape.entry]).copied().collect();
         if written != codes_bytes || starts.iter().any(|pivot| u64::from(*pivot) >= vectors) {

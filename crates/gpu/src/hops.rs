@@ -19,7 +19,7 @@ pub const WORK_BYTES: usize = 32;
 
 /// Limits of queries, and their number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shape {
+pub struct HopShape {
     /// Maximum number of candidates of a query.
     pub list: u32,
     /// Maximum number of vectors that a query expands at a time.
@@ -30,7 +30,7 @@ pub struct Shape {
     pub slots: u32,
 }
 
-impl Shape {
+impl HopShape {
     /// Returns the bytes that a slot takes on the card.
     pub fn slot_bytes(&self, codes: &Codes) -> u64 {
         self.kept_bytes(codes) + self.query_bytes(codes).total()
@@ -71,7 +71,7 @@ pub struct GraphSearchParameters {
 /// A graph on a card, and the queries that stay there from hop to hop. Hops of records and of pages share it.
 #[derive(Debug)]
 pub(crate) struct HopGraph {
-    pub(crate) shape: Shape,
+    pub(crate) shape: HopShape,
     pub(crate) codes: Codes,
     /// Number of vectors.
     pub(crate) vectors: u64,
@@ -87,7 +87,7 @@ impl HopGraph {
     pub(crate) fn allocate(
         card: &dyn Card,
         graph: Navigation,
-        shape: Shape,
+        shape: HopShape,
     ) -> Result<(HopGraph, Vec<Box<dyn CardMemory>>), GpuError> {
         let (slots, what) = (u64::from(shape.slots), "the queries in flight");
         let queries = card.allocate(what, slots * graph.codes.query_bytes() as u64)?;
@@ -220,7 +220,7 @@ impl Hops {
     pub fn start(
         card: &dyn Card,
         graph: Navigation,
-        shape: Shape,
+        shape: HopShape,
         mini_batch: Option<u32>,
     ) -> Result<Hops, GpuError> {
         check_shared(card.profile(), shape.list, graph.codes.shared_bytes(shape.list))?;
@@ -229,7 +229,7 @@ impl Hops {
     }
 
     /// Returns the limits of queries.
-    pub fn shape(&self) -> &Shape {
+    pub fn shape(&self) -> &HopShape {
         &self.kernel().graph.shape
     }
 

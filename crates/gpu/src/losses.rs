@@ -28,7 +28,7 @@ const BLOCK_BYTES: usize = 8 << 20;
 
 /// Sizes of a clustering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shape {
+pub struct ClusteringShape {
     /// Number of coordinates of a point.
     pub dim: usize,
     /// Number of points.
@@ -39,7 +39,7 @@ pub struct Shape {
     pub others: usize,
 }
 
-impl Shape {
+impl ClusteringShape {
     fn groups(&self) -> usize {
         self.points.div_ceil(self.unit)
     }
@@ -52,19 +52,19 @@ impl Shape {
 /// The card's part of a clustering.
 #[derive(Debug)]
 pub struct Losses {
-    shape: Shape,
+    shape: ClusteringShape,
     /// Maximum number of groups of a block.
     block_groups: usize,
     /// All points, if they fit.
     points: Option<Box<dyn CardMemory>>,
     written: u64,
     means: Box<dyn CardMemory>,
-    blocks: [Block; BLOCKS],
+    blocks: [GroupBlock; BLOCKS],
 }
 
 /// A block of groups that are processed together.
 #[derive(Debug)]
-struct Block {
+struct GroupBlock {
     queue: Box<dyn CardQueue>,
     /// Their points, if the card does not hold all points.
     points: Option<Box<dyn CardMemory>>,
@@ -84,8 +84,8 @@ impl Losses {
     ///
     /// # Panics
     /// If the shape is empty, or has more others than [`MOST_OTHERS`], which is a bug of the caller.
-    pub fn new(card: &dyn Card, shape: Shape) -> Result<Losses, GpuError> {
-        let Shape { dim, points, unit, others } = shape;
+    pub fn new(card: &dyn Card, shape: ClusteringShape) -> Result<Losses, GpuError> {
+        let ClusteringShape { dim, points, unit, others } = shape;
         assert!(dim > 0 && points > 0 && unit > 0 && (1..=MOST_OTHERS).contains(&others), "{shape:?}");
         let (mut resident, mut block_groups) = (true, (BLOCK_MEMBERS / unit).clamp(1, shape.groups()));
         loop {
@@ -111,7 +111,7 @@ impl Losses {
 
     fn allocate(
         card: &dyn Card,
-        shape: Shape,
+        shape: ClusteringShape,
         block_groups: usize,
         resident: bool,
     ) -> Result<Losses, GpuError> {
@@ -119,7 +119,7 @@ impl Losses {
         let members = (block_groups * shape.unit).min(shape.points) as u64;
         let allocate_points = |points: u64| card.allocate(what, points * shape.point_bytes());
         let block = || {
-            Ok(Block {
+            Ok(GroupBlock {
                 queue: card.queue()?,
                 points: (!resident).then(|| allocate_points(members)).transpose()?,
                 members: card.allocate(what, 4 * members)?,
@@ -246,7 +246,7 @@ impl Losses {
     /// # Errors
     /// [`GpuError`].
     pub fn finish(&mut self, block: usize, losses: &mut Vec<f32>) -> Result<(), GpuError> {
-        let Block { queue, losses: memory, count, read, .. } = &mut self.blocks[block];
+        let GroupBlock { queue, losses: memory, count, read, .. } = &mut self.blocks[block];
         read.resize(4 * *count * self.shape.others, 0);
         queue.read(&**memory, 0, read)?;
         losses.clear();

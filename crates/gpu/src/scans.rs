@@ -44,7 +44,7 @@ pub struct Group {
 
 /// Layout of the codes, and limits of queries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shape {
+pub struct ScanShape {
     /// Bytes of a code.
     pub code_bytes: u32,
     /// Bytes of the two factors of a code: 4 or 8.
@@ -65,7 +65,7 @@ pub struct Shape {
     pub slots: u32,
 }
 
-impl Shape {
+impl ScanShape {
     /// Returns the bytes of a query's tables on the card.
     pub fn query_bytes(&self) -> usize {
         HEAD_BYTES + WORD_BYTES * self.plane_bytes.div_ceil(4) as usize
@@ -121,24 +121,24 @@ impl Shape {
 
 /// Upload of codes to a card, piece by piece, so that they need not all be in memory.
 #[derive(Debug)]
-pub struct Upload<'a> {
+pub struct ScanUpload<'a> {
     card: &'a dyn Card,
-    shape: Shape,
+    shape: ScanShape,
     queue: Box<dyn CardQueue>,
     codes: Box<dyn CardMemory>,
     written: u64,
 }
 
-impl<'a> Upload<'a> {
+impl<'a> ScanUpload<'a> {
     /// Allocates memory of `card`.
     ///
     /// # Errors
     /// [`GpuError::Memory`] where the codes do not fit, [`GpuError::Unsuited`], [`GpuError::Driver`].
-    pub fn begin(card: &'a dyn Card, shape: Shape) -> Result<Upload<'a>, GpuError> {
+    pub fn begin(card: &'a dyn Card, shape: ScanShape) -> Result<ScanUpload<'a>, GpuError> {
         shape.check(card.profile(), 0)?;
         let queue = card.queue()?;
         let codes = card.allocate("the codes of the index", shape.codes_bytes())?;
-        Ok(Upload { card, shape, queue, codes, written: 0 })
+        Ok(ScanUpload { card, shape, queue, codes, written: 0 })
     }
 
     /// Copies the next codes.
@@ -158,7 +158,7 @@ impl<'a> Upload<'a> {
     /// # Errors
     /// [`GpuError::Memory`] where the slots do not fit, [`GpuError::Unsuited`], [`GpuError::Driver`].
     pub fn finish(self, vectors: Option<Vectors>, mini_batch: Option<u32>) -> Result<Scans, GpuError> {
-        let Upload { card, shape, mut queue, codes, written } = self;
+        let ScanUpload { card, shape, mut queue, codes, written } = self;
         if vectors.is_some() {
             shape.check(card.profile(), shape.list)?;
         }
@@ -211,7 +211,7 @@ pub struct ScanRequest {
 /// The kernel `kernels/scan.cu`; or `kernels/rerank.cu`, if the card holds vectors.
 #[derive(Debug)]
 pub struct ScanKernel {
-    shape: Shape,
+    shape: ScanShape,
     /// Address of the codes.
     codes: u64,
     /// The vectors, in the order of places.
@@ -311,7 +311,7 @@ impl Scans {
     }
 
     /// Returns the layout of the codes and the limits of queries.
-    pub fn shape(&self) -> &Shape {
+    pub fn shape(&self) -> &ScanShape {
         &self.kernel().shape
     }
 }

@@ -23,14 +23,14 @@ const COPY_BYTES: usize = 1 << 20;
 
 /// Limits of queries, and their number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shape {
+pub struct WalkShape {
     /// Maximum number of candidates, and of results, of a query.
     pub list: u32,
     /// Maximum number of queries with a slot.
     pub slots: u32,
 }
 
-impl Shape {
+impl WalkShape {
     /// Returns the bytes that a slot takes on the card.
     pub fn slot_bytes(&self, codes: &Codes, vectors: &Vectors) -> u64 {
         self.query_bytes(codes, &vectors.exact).total()
@@ -146,7 +146,7 @@ pub struct WalkRequest {
 /// The kernel `kernels/walk.cu`.
 #[derive(Debug)]
 pub struct WalkKernel {
-    shape: Shape,
+    shape: WalkShape,
     codes: Codes,
     navigation: NavigationAddresses,
     vectors: VectorAddresses,
@@ -230,7 +230,7 @@ impl Walks {
         graph: Navigation,
         links: LinkUpload,
         vectors: Vectors,
-        (shape, mini_batch): (Shape, Option<u32>),
+        (shape, mini_batch): (WalkShape, Option<u32>),
     ) -> Result<Walks, GpuError> {
         check_shared(card.profile(), shape.list, walk_bytes(&graph.codes, shape.list, shape.list))?;
         if graph.vectors != vectors.places || links.vectors != vectors.places {
@@ -253,7 +253,7 @@ impl Walks {
     }
 
     /// Returns the limits of queries.
-    pub fn shape(&self) -> &Shape {
+    pub fn shape(&self) -> &WalkShape {
         &self.kernel().shape
     }
 

@@ -12,7 +12,7 @@ pub(crate) const FILE_NAME: &str = "records.jsonl";
 
 /// The first line: what reports need to know about the run as a whole.
 #[derive(Serialize)]
-struct Run<'a, T> {
+struct RunLine<'a, T> {
     of: &'static str,
     paper: &'a str,
     command: String,
@@ -47,7 +47,7 @@ impl Records {
         let path = folder.join(FILE_NAME);
         let file = File::create(&path).map_err(|e| failed(&path, &e))?;
         let mut records = Records { folder: folder.to_owned(), path, file, written: 0 };
-        records.line(&Run { of: "run", paper, command: command(), machine: machine(), details })?;
+        records.line(&RunLine { of: "run", paper, command: command(), machine: machine(), details })?;
         Ok(records)
     }
 

@@ -29,14 +29,14 @@ pub(crate) struct SetArguments<'a> {
 }
 
 /// Vectors, queries and exact neighbours of one data set, and the folder of its indexes.
-pub(crate) struct Set {
+pub(crate) struct DataSet {
     pub(crate) name: String,
     pub(crate) folder: PathBuf,
     pub(crate) base: VectorFile,
     pub(crate) query_set: QuerySet,
 }
 
-impl Set {
+impl DataSet {
     /// Returns the description of the set for the line about the run.
     pub(crate) fn facts(&self) -> SetFacts<'_> {
         SetFacts::of(&self.name, None, &self.base, &self.query_set)
@@ -71,7 +71,7 @@ impl<'a> SetFacts<'a> {
 }
 
 /// Opens the given sets.
-pub(crate) fn open(given: &SetArguments<'_>, console: &Console) -> Result<Vec<Set>, Failure> {
+pub(crate) fn open(given: &SetArguments<'_>, console: &Console) -> Result<Vec<DataSet>, Failure> {
     let count = given.base.len();
     if given.query.len() != count || ![0, count].contains(&given.groundtruth.len()) {
         return Err(Failure::usage(format!(
@@ -81,7 +81,7 @@ pub(crate) fn open(given: &SetArguments<'_>, console: &Console) -> Result<Vec<Se
             given.groundtruth.len()
         )));
     }
-    let mut sets: Vec<Set> = Vec::new();
+    let mut sets: Vec<DataSet> = Vec::new();
     for at in 0..count {
         let set = open_one(given, at, console)?;
         if sets.iter().any(|other| other.name == set.name) {
@@ -95,7 +95,7 @@ pub(crate) fn open(given: &SetArguments<'_>, console: &Console) -> Result<Vec<Se
     Ok(sets)
 }
 
-fn open_one(given: &SetArguments<'_>, at: usize, console: &Console) -> Result<Set, Failure> {
+fn open_one(given: &SetArguments<'_>, at: usize, console: &Console) -> Result<DataSet, Failure> {
     let path = &given.base[at];
     let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let folder = given.work.join(&name);
@@ -118,7 +118,7 @@ fn open_one(given: &SetArguments<'_>, at: usize, console: &Console) -> Result<Se
     if base.count() < LEAST_VECTORS {
         return Err(too_few(path, base.count()));
     }
-    Ok(Set { name, folder, base, query_set })
+    Ok(DataSet { name, folder, base, query_set })
 }
 
 fn too_few(path: &Path, count: usize) -> Failure {

@@ -31,14 +31,14 @@ pub struct Nearest {
     sizes: ProductSizes,
     queries: Box<dyn CardMemory>,
     query_count: usize,
-    blocks: [Block; BLOCKS],
+    blocks: [VectorBlock; BLOCKS],
     /// Buffer for packed rows.
     packed: Vec<u8>,
 }
 
 /// A block of vectors, and the pairs found in it.
 #[derive(Debug)]
-struct Block {
+struct VectorBlock {
     queue: Box<dyn CardQueue>,
     rows: Box<dyn CardMemory>,
     biases: Box<dyn CardMemory>,
@@ -88,7 +88,7 @@ impl Nearest {
     ) -> Result<Nearest, GpuError> {
         let what = "exact search";
         let block = || {
-            Ok(Block {
+            Ok(VectorBlock {
                 queue: card.queue()?,
                 rows: card.allocate(what, sizes.row_bytes(words))?,
                 biases: card.allocate(what, 4 * sizes.rows as u64)?,

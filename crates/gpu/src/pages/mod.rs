@@ -4,13 +4,13 @@
 
 mod parts;
 
-pub use parts::{Part, Parts};
+pub use parts::{LinkPart, Parts};
 
 use crate::card::{Card, Kernel};
 use crate::error::GpuError;
 use crate::fields::{append_fields, read_u32s};
 use crate::graph::{Codes, NONE, Navigation, check_shared};
-use crate::hops::{HopGraph, HopSizes, Shape, append_query};
+use crate::hops::{HopGraph, HopShape, HopSizes, append_query};
 use crate::service::{
     BatchAddresses, Inputs, LaunchParameters, QueryBytes, QueryKernel, Service, ServiceSlot, THREADS,
     check_numbers,
@@ -23,11 +23,11 @@ pub const MOST_STARTS: u32 = THREADS - 1;
 pub const WORK_BYTES: usize = 40;
 
 /// Returns the bytes that a slot takes on the card.
-pub fn slot_bytes(shape: &Shape, codes: &Codes) -> u64 {
+pub fn slot_bytes(shape: &HopShape, codes: &Codes) -> u64 {
     shape.kept_bytes(codes) + query_bytes(shape, codes).total()
 }
 
-fn query_bytes(shape: &Shape, codes: &Codes) -> QueryBytes {
+fn query_bytes(shape: &HopShape, codes: &Codes) -> QueryBytes {
     QueryBytes {
         query: codes.query_bytes(),
         work: WORK_BYTES,
@@ -170,8 +170,8 @@ impl QueryKernel for PageKernel {
 pub type Pages = Service<PageKernel>;
 
 impl Pages {
-    /// Starts the service for pages of `records` vectors each. [`Shape::width`] counts pages, and
-    /// [`Shape::ids`] links and ends of pages, at least 2. With `mini_batch`, a launch waits for this many
+    /// Starts the service for pages of `records` vectors each. [`HopShape::width`] counts pages, and
+    /// [`HopShape::ids`] links and ends of pages, at least 2. With `mini_batch`, a launch waits for this many
     /// queries, or for all with a slot.
     ///
     /// # Errors
@@ -179,7 +179,7 @@ impl Pages {
     pub fn start(
         card: &dyn Card,
         graph: Navigation,
-        shape: Shape,
+        shape: HopShape,
         records: u32,
         mini_batch: Option<u32>,
     ) -> Result<Pages, GpuError> {
@@ -196,7 +196,7 @@ impl Pages {
     }
 
     /// Returns the limits of queries.
-    pub fn shape(&self) -> &Shape {
+    pub fn shape(&self) -> &HopShape {
         &self.kernel().graph.shape
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// A part of the links of a hop.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
+pub struct LinkPart {
     /// Range of the part in all links.
     pub links: Range<usize>,
     /// True if its first page had links in the previous part.
@@ -30,7 +30,7 @@ impl<'a> Parts<'a> {
     }
 
     /// Returns the next part. Writes the ends of its pages to `ends`, relative to its first link.
-    pub fn next(&mut self, ends: &mut Vec<u32>) -> Part {
+    pub fn next(&mut self, ends: &mut Vec<u32>) -> LinkPart {
         ends.clear();
         let (start, continues) = (self.first, std::mem::take(&mut self.continues));
         while let Some(end) = self.ends.get(self.page).map(|end| *end as usize) {
@@ -46,7 +46,7 @@ impl<'a> Parts<'a> {
             }
             break;
         }
-        Part { links: start..self.first, continues, is_last: self.page == self.ends.len() }
+        LinkPart { links: start..self.first, continues, is_last: self.page == self.ends.len() }
     }
 }
 

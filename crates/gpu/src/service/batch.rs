@@ -64,9 +64,9 @@ pub struct LaunchParameters {
 
 /// Inputs and outputs of a kernel for a batch of queries.
 #[derive(Debug)]
-pub(super) struct Batch {
+pub(super) struct LaunchBatch {
     queue: Box<dyn CardQueue>,
-    /// Memory on the card for each part of [`Batch::inputs`], in their order.
+    /// Memory on the card for each part of [`LaunchBatch::inputs`], in their order.
     input_memory: [Box<dyn CardMemory>; 3],
     output_memory: Box<dyn CardMemory>,
     /// Memory that only kernels access, shared with other batches.
@@ -79,17 +79,17 @@ pub(super) struct Batch {
     output_bytes: usize,
 }
 
-impl Batch {
+impl LaunchBatch {
     /// Allocates memory of `card` for up to `queries` queries. `resident` is kept as long as the batch.
     pub(super) fn allocate(
         card: &dyn Card,
         queries: u32,
         bytes: &QueryBytes,
         resident: Arc<[Box<dyn CardMemory>]>,
-    ) -> Result<Batch, GpuError> {
+    ) -> Result<LaunchBatch, GpuError> {
         let allocate =
             |bytes: usize| card.allocate("the queries in flight", u64::from(queries) * bytes as u64);
-        Ok(Batch {
+        Ok(LaunchBatch {
             input_memory: [allocate(bytes.query)?, allocate(bytes.work)?, allocate(bytes.items)?],
             output_memory: allocate(bytes.output)?,
             queue: card.queue()?,
@@ -232,7 +232,7 @@ mod tests {
         let profile = CardProfile { name: "recording".into(), memory_bytes: 1 << 20, shared_bytes: 1 << 10 };
         let card = RecordingCard { profile, calls: Arc::default() };
         let bytes = QueryBytes { query: 2, work: 5, items: 3, output: 4 };
-        let mut batch = Batch::allocate(&card, 3, &bytes, Arc::new([])).expect("memory");
+        let mut batch = LaunchBatch::allocate(&card, 3, &bytes, Arc::new([])).expect("memory");
         let allocated: Vec<String> = card.calls.lock().expect("no panic").drain(..).collect();
         assert_eq!(allocated, ["allocate 6", "allocate 15", "allocate 9", "allocate 12"]);
         assert_eq!((batch.bytes(), bytes.total()), (42, 14));

@@ -16,14 +16,14 @@ pub use slot::ServiceSlot;
 
 use crate::card::{Card, CardMemory, CardProfile};
 use crate::error::GpuError;
-use batch::Batch;
+use batch::LaunchBatch;
 use bathyal_tier::Cx;
 use slot::{ServiceLimits, ServiceState};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use worker::Worker;
+use worker::LaunchWorker;
 
 /// Minimum number of slots.
 const LEAST_SLOTS: u32 = 1 << 12;
@@ -92,8 +92,8 @@ impl<K: QueryKernel> Service<K> {
     ) -> Result<Service<K>, GpuError> {
         let (resident, query_bytes): (Arc<[_]>, _) = (resident.into_iter().collect(), kernel.query_bytes());
         let (launch_queries, launch_count) = launches(slots);
-        let allocate = |_| Batch::allocate(card, launch_queries, &query_bytes, resident.clone());
-        let batches: Vec<Batch> = (0..launch_count).map(allocate).collect::<Result<_, _>>()?;
+        let allocate = |_| LaunchBatch::allocate(card, launch_queries, &query_bytes, resident.clone());
+        let batches: Vec<LaunchBatch> = (0..launch_count).map(allocate).collect::<Result<_, _>>()?;
         if let Some(batch) = mini_batch.filter(|batch| !(1..=launch_queries).contains(batch)) {
             return Err(GpuError::Unsuited(format!(
                 "a mini-batch of {batch} queries is not possible: on a graphics card it must have 1 to \
@@ -102,11 +102,11 @@ impl<K: QueryKernel> Service<K> {
         }
         let shared = Arc::new(ServiceState::new(kernel, ServiceLimits { slots, launch_queries, mini_batch }));
         let memory_bytes = resident.iter().map(|memory| memory.bytes());
-        let resident_bytes = memory_bytes.chain(batches.iter().map(Batch::bytes)).sum();
+        let resident_bytes = memory_bytes.chain(batches.iter().map(LaunchBatch::bytes)).sum();
         // If a thread cannot be started, dropping this stops the others.
         let mut service = Service { shared: shared.clone(), threads: Vec::new(), resident_bytes };
         for batch in batches {
-            let worker = Worker::new(shared.clone(), batch);
+            let worker = LaunchWorker::new(shared.clone(), batch);
             let thread = std::thread::Builder::new().name("bathyal-card".into()).spawn(|| worker.run());
             let failed =
                 |e: std::io::Error| GpuError::Driver { operation: "start its thread", reason: e.to_string() };

@@ -1,7 +1,7 @@
 //! The worker threads of a card. One launch serves all requests that were submitted while the workers were
 //! busy. While one launch runs, another worker packs the next.
 
-use super::batch::Batch;
+use super::batch::LaunchBatch;
 use super::kernel::QueryKernel;
 use super::slot::{RequestState, ServiceState};
 use crate::error::GpuError;
@@ -11,9 +11,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 /// A worker thread, which makes one launch after another.
-pub(super) struct Worker<K: QueryKernel> {
+pub(super) struct LaunchWorker<K: QueryKernel> {
     shared: Arc<ServiceState<K>>,
-    batch: Batch,
+    batch: LaunchBatch,
     /// Largest sizes among the requests of its launch.
     sizes: K::Sizes,
     /// Slots of its launch whose queries have not received the result yet, in the order in which they were
@@ -21,9 +21,9 @@ pub(super) struct Worker<K: QueryKernel> {
     slots: VecDeque<u32>,
 }
 
-impl<K: QueryKernel> Worker<K> {
-    pub(super) fn new(shared: Arc<ServiceState<K>>, batch: Batch) -> Worker<K> {
-        Worker { shared, batch, sizes: K::Sizes::default(), slots: VecDeque::new() }
+impl<K: QueryKernel> LaunchWorker<K> {
+    pub(super) fn new(shared: Arc<ServiceState<K>>, batch: LaunchBatch) -> LaunchWorker<K> {
+        LaunchWorker { shared, batch, sizes: K::Sizes::default(), slots: VecDeque::new() }
     }
 
     /// Serves requests until the service stops. If it panics, it fails all requests, so that no query waits
@@ -51,7 +51,7 @@ impl<K: QueryKernel> Worker<K> {
 
     /// Runs the kernel for the requests of its slots. Returns the number of bytes copied to the card.
     fn launch(&mut self) -> Result<u64, GpuError> {
-        let Worker { shared, batch, sizes, slots } = self;
+        let LaunchWorker { shared, batch, sizes, slots } = self;
         let kernel = &shared.kernel;
         batch.clear();
         *sizes = K::Sizes::default();

@@ -339,10 +339,10 @@ impl Manifest {
         let damaged = |reason: String| IndexError::damaged(&path, "the manifest", reason);
         let json = seal::unsealed(bytes).map_err(damaged)?;
         #[derive(Deserialize)]
-        struct Version {
+        struct FormatVersion {
             format_version: u32,
         }
-        let version: Version = serde_json::from_slice(json).map_err(|e| damaged(e.to_string()))?;
+        let version: FormatVersion = serde_json::from_slice(json).map_err(|e| damaged(e.to_string()))?;
         if version.format_version > ANY_LENGTH_VERSION {
             return Err(IndexError::LaterVersion {
                 path: directory.to_path_buf(),

@@ -40,20 +40,20 @@ pub struct Offsets {
 }
 
 /// The sizes that follow from the number of records, the length of their file and the stride.
-struct Shape {
+struct OffsetShape {
     low_bits: u32,
     low_words: usize,
     high_words: usize,
 }
 
-impl Shape {
-    fn new(records: usize, file_bytes: u64, stride: u64) -> Option<Shape> {
+impl OffsetShape {
+    fn new(records: usize, file_bytes: u64, stride: u64) -> Option<OffsetShape> {
         let last = file_bytes.checked_sub(stride.checked_mul(records as u64)?)?;
         let low_bits = last.checked_div(records as u64)?.checked_ilog2().unwrap_or(0);
         let entries = records.checked_add(1)?;
         let low_words = entries.checked_mul(low_bits as usize)?.div_ceil(64);
         let high_words = entries.checked_add(usize::try_from(last >> low_bits).ok()?)?.div_ceil(64);
-        Some(Shape { low_bits, low_words, high_words })
+        Some(OffsetShape { low_bits, low_words, high_words })
     }
 }
 
@@ -62,7 +62,7 @@ impl Shape {
 pub fn encode(lengths: &[u32]) -> Vec<u8> {
     let stride = u64::from(lengths.iter().copied().min().unwrap_or(0));
     let total = lengths.iter().map(|length| u64::from(*length)).sum();
-    let Some(shape) = Shape::new(lengths.len(), total, stride) else { return Vec::new() };
+    let Some(shape) = OffsetShape::new(lengths.len(), total, stride) else { return Vec::new() };
     let mut low = vec![0_u64; shape.low_words];
     let mut high = vec![0_u64; shape.high_words];
     let mut excess = 0;
@@ -94,7 +94,7 @@ impl Offsets {
         let (words, rest) = bytes.as_chunks::<8>();
         let mut words = words.iter().map(|word| u64::from_le_bytes(*word));
         let stride = words.next().ok_or("the offsets have no header")?;
-        let shape = Shape::new(records, file_bytes, stride).ok_or_else(|| {
+        let shape = OffsetShape::new(records, file_bytes, stride).ok_or_else(|| {
             format!("{records} records of at least {stride} bytes do not fit a file of {file_bytes} bytes")
         })?;
         let expected = shape.low_words.checked_add(shape.high_words).and_then(|w| w.checked_mul(8));

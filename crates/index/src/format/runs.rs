@@ -63,7 +63,7 @@ fn rank_bits(stored: u32) -> u32 {
 
 /// A fault of a section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub enum SectionFault {
     /// A number of members that contradicts the number of bytes, which include the head.
     Head(u32, usize),
     /// A number of low bits that is larger than an id has.
@@ -82,21 +82,25 @@ pub enum Fault {
     Rest(usize),
 }
 
-impl std::fmt::Display for Fault {
+impl std::fmt::Display for SectionFault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Fault::Head(members, bytes) => write!(f, "{members} members in {bytes} bytes"),
-            Fault::LowBits(low) => write!(f, "its gaps have {low} low bits"),
-            Fault::List(list) => write!(f, "a member is stored with list {list}, which is beyond the last"),
-            Fault::Count(list, count) => {
+            SectionFault::Head(members, bytes) => write!(f, "{members} members in {bytes} bytes"),
+            SectionFault::LowBits(low) => write!(f, "its gaps have {low} low bits"),
+            SectionFault::List(list) => {
+                write!(f, "a member is stored with list {list}, which is beyond the last")
+            }
+            SectionFault::Count(list, count) => {
                 write!(f, "{count} members are stored with list {list}, more than possible")
             }
-            Fault::Rank(list, rank) => write!(f, "a member is row {rank} of list {list}, which has fewer"),
-            Fault::Marks(list, found, count) => {
+            SectionFault::Rank(list, rank) => {
+                write!(f, "a member is row {rank} of list {list}, which has fewer")
+            }
+            SectionFault::Marks(list, found, count) => {
                 write!(f, "{found} rows of list {list} are members, not {count}")
             }
-            Fault::Short => f.write_str("its members end too early"),
-            Fault::Rest(bits) => write!(f, "its members end after {bits} bits, and something follows"),
+            SectionFault::Short => f.write_str("its members end too early"),
+            SectionFault::Rest(bits) => write!(f, "its members end after {bits} bits, and something follows"),
         }
     }
 }
@@ -111,22 +115,22 @@ pub fn each_run<'a>(
     section: &'a [u8],
     members: u32,
     firsts: &[u32],
-    mut take: impl FnMut(Run<'a>) -> Result<(), Fault>,
-) -> Result<(), Fault> {
+    mut take: impl FnMut(Run<'a>) -> Result<(), SectionFault>,
+) -> Result<(), SectionFault> {
     let (low, mut list, bits) = match *section {
         [] if members == 0 => return Ok(()),
         [low, a, b, c, d, ref bits @ ..] if members > 0 => {
             (u32::from(low), u64::from(u32::from_le_bytes([a, b, c, d])), bits)
         }
-        _ => return Err(Fault::Head(members, section.len())),
+        _ => return Err(SectionFault::Head(members, section.len())),
     };
     if low > MOST_LOW_BITS {
-        return Err(Fault::LowBits(low));
+        return Err(SectionFault::LowBits(low));
     }
     let (mut at, mut left) = (0, members);
     loop {
         let Some([first, end]) = firsts.get(list as usize..).and_then(|rest| rest.first_chunk::<2>()) else {
-            return Err(Fault::List(list));
+            return Err(SectionFault::List(list));
         };
         let (first, stored) = (*first, end.saturating_sub(*first));
         let width = rank_bits(stored);
@@ -134,11 +138,11 @@ pub fn each_run<'a>(
         at += width as usize;
         let run = Run { list: list as u32, count, stored, first, bits, at };
         if count > stored.min(left) {
-            return Err(Fault::Count(run.list, count));
+            return Err(SectionFault::Count(run.list, count));
         }
         at += Ranks::new(stored, count).bits(stored, count);
         if at > bits.len() * 8 {
-            return Err(Fault::Short);
+            return Err(SectionFault::Short);
         }
         take(run)?;
         left -= count;
@@ -149,7 +153,7 @@ pub fn each_run<'a>(
         (list, at) = (list + 1 + gap, at + taken);
     }
     if at.div_ceil(8) != bits.len() || !links::zero_from(bits, at) {
-        return Err(Fault::Rest(at));
+        return Err(SectionFault::Rest(at));
     }
     Ok(())
 }
@@ -160,7 +164,7 @@ impl Run<'_> {
     /// # Errors
     /// A fault if a rank is beyond the list, or if the number of marks is wrong.
     #[inline]
-    pub fn mark(&self, marks: &mut [u64]) -> Result<(), Fault> {
+    pub fn mark(&self, marks: &mut [u64]) -> Result<(), SectionFault> {
         let ranks = Ranks::new(self.stored, self.count);
         if ranks.marks {
             return self.mark_all(marks);
@@ -177,7 +181,7 @@ impl Run<'_> {
                 ahead >>= ranks.width;
                 match marks.get_mut(rank as usize / 64) {
                     Some(word) if rank < u64::from(self.stored) => *word |= 1 << (rank % 64),
-                    _ => return Err(Fault::Rank(self.list, rank)),
+                    _ => return Err(SectionFault::Rank(self.list, rank)),
                 }
             }
             left -= now;
@@ -186,7 +190,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn mark_all(&self, marks: &mut [u64]) -> Result<(), Fault> {
+    fn mark_all(&self, marks: &mut [u64]) -> Result<(), SectionFault> {
         let mut found = 0;
         for (number, word) in marks.iter_mut().enumerate() {
             // A window has fewer bits than a word.
@@ -198,7 +202,7 @@ impl Run<'_> {
                 found += marked.count_ones();
             }
         }
-        if found == self.count { Ok(()) } else { Err(Fault::Marks(self.list, found, self.count)) }
+        if found == self.count { Ok(()) } else { Err(SectionFault::Marks(self.list, found, self.count)) }
     }
 }
 
@@ -222,7 +226,7 @@ pub fn decode_section(
         let marked = (0..run.stored).filter(|rank| marks[*rank as usize / 64] >> (rank % 64) & 1 == 1);
         places.extend(marked.map(|rank| run.first + rank));
         let found = (places.len() - before) as u32;
-        if found == run.count { Ok(()) } else { Err(Fault::Marks(run.list, found, run.count)) }
+        if found == run.count { Ok(()) } else { Err(SectionFault::Marks(run.list, found, run.count)) }
     });
     outcome.map_err(|fault| fault.to_string())
 }

@@ -1,7 +1,7 @@
 //! The journal of a staged build, from which a killed build continues.
 
-use super::pieces::{Part, check_parts, pieces, spill_files_exist};
-use super::staged::{Shape, Staged};
+use super::pieces::{SpilledPart, check_parts, pieces, spill_files_exist};
+use super::staged::{BuildShape, Staged};
 use crate::build::Stages;
 use crate::build::journal::{self, holds, require};
 use crate::error::IndexError;
@@ -26,7 +26,7 @@ pub(crate) struct Journal<S> {
     pub(crate) longest: Option<u32>,
     /// The parts, once all vectors were sent to theirs; a single part without a file if all vectors are
     /// placed at once.
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<SpilledPart>,
     /// Number of pieces whose vectors are written.
     pub(crate) placed: usize,
     pub(crate) vectors: Written,
@@ -60,7 +60,7 @@ impl<S: Default + Serialize + DeserializeOwned> Journal<S> {
     pub(crate) fn read<B: Staged<Steps = S>>(
         directory: &dyn Draft,
         fingerprint: &str,
-        shape: &Shape<B::Layout>,
+        shape: &BuildShape<B::Layout>,
     ) -> Option<Journal<S>> {
         let journal = Journal::parse::<B>(&journal::read(directory)?, shape).ok()?;
         let placed = [
@@ -82,7 +82,7 @@ impl<S: Default + Serialize + DeserializeOwned> Journal<S> {
     /// A sentence if the journal is damaged or of another build.
     pub(crate) fn parse<B: Staged<Steps = S>>(
         bytes: &[u8],
-        shape: &Shape<B::Layout>,
+        shape: &BuildShape<B::Layout>,
     ) -> Result<Journal<S>, String> {
         let journal: Journal<S> = journal::parse(bytes)?;
         require(journal.seconds >= 0.0, "its seconds are negative")?;

@@ -24,7 +24,7 @@ use crate::format::identity::Identity;
 use bathyal_store::Draft;
 use bathyal_vectors::progress::Progress;
 use intake::Intake;
-use pieces::Part;
+use pieces::SpilledPart;
 use spread::Copies;
 
 /// Bytes of vectors that a thread reads at once in a pass: enough that a read costs little compared with the
@@ -81,9 +81,9 @@ impl<L, O> Work<'_, L, O> {
     }
 
     /// Sends the vectors to parts, unless all are placed at once. Sets the longest vector of `intake`.
-    pub(crate) fn divide(&self, intake: &mut Intake, copies: Copies) -> Result<Vec<Part>, IndexError> {
+    pub(crate) fn divide(&self, intake: &mut Intake, copies: Copies) -> Result<Vec<SpilledPart>, IndexError> {
         if self.placed_at_once() {
-            return Ok(vec![Part { rows: self.data.count(), written: Written::default() }]);
+            return Ok(vec![SpilledPart { rows: self.data.count(), written: Written::default() }]);
         }
         intake.longest = spread::longest(self)?;
         spread::spread(self, intake, copies)

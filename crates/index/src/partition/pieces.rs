@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 /// The vectors of one part, in a spill file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Part {
+pub(crate) struct SpilledPart {
     pub(crate) rows: usize,
     pub(crate) written: Written,
 }
@@ -32,7 +32,7 @@ pub(crate) struct Piece {
 
 /// Returns the pieces of all parts. Groups and runs begin anew with each piece, so all positions follow from
 /// the pieces.
-pub(crate) fn pieces(parts: &[Part], most: usize) -> Vec<Piece> {
+pub(crate) fn pieces(parts: &[SpilledPart], most: usize) -> Vec<Piece> {
     let of_part = |(part, rows): (usize, usize)| {
         (0..rows).step_by(most).map(move |first| Piece { part, first, rows: most.min(rows - first) })
     };
@@ -46,7 +46,7 @@ pub(crate) fn pieces(parts: &[Part], most: usize) -> Vec<Piece> {
 /// # Errors
 /// A sentence that states what is wrong.
 pub(crate) fn check_parts(
-    parts: &[Part],
+    parts: &[SpilledPart],
     placed: usize,
     vectors: usize,
     vector_bytes: u64,
@@ -66,7 +66,7 @@ pub(crate) fn check_parts(
 
 /// Returns true if the spill file of each part exists that has a piece in `left`, the pieces that are not
 /// placed.
-pub(crate) fn spill_files_exist(directory: &dyn Draft, parts: &[Part], left: &[Piece]) -> bool {
+pub(crate) fn spill_files_exist(directory: &dyn Draft, parts: &[SpilledPart], left: &[Piece]) -> bool {
     left.iter().all(|piece| holds(directory, &spill_name(piece.part), &parts[piece.part].written))
 }
 
@@ -103,7 +103,7 @@ impl Ordered {
     pub(crate) fn load<L, O>(
         work: &Work<'_, L, O>,
         intake: &Intake,
-        parts: &[Part],
+        parts: &[SpilledPart],
         piece: Piece,
         (units, exchanged): (Vec<usize>, Option<usize>),
         before: u64,
@@ -162,7 +162,7 @@ impl Ordered {
 }
 
 /// Removes the file of a part, once its last piece is placed.
-pub(crate) fn remove_spilled<L, O>(work: &Work<'_, L, O>, parts: &[Part], piece: Piece) {
+pub(crate) fn remove_spilled<L, O>(work: &Work<'_, L, O>, parts: &[SpilledPart], piece: Piece) {
     if piece.first + piece.rows == parts[piece.part].rows && !work.placed_at_once() {
         // If this fails, the file is removed when the index is published.
         let _ = work.directory.delete(&spill_name(piece.part));
@@ -173,7 +173,7 @@ pub(crate) fn remove_spilled<L, O>(work: &Work<'_, L, O>, parts: &[Part], piece:
 pub(crate) fn read<L, O>(
     work: &Work<'_, L, O>,
     intake: &Intake,
-    part: Part,
+    part: SpilledPart,
     piece: Piece,
 ) -> Result<(Space, Vec<u32>), IndexError> {
     let mut spilled = Spilled::open(work, piece.part, part)?;

@@ -2,7 +2,7 @@
 //! than memory.
 
 use super::intake::Intake;
-use super::pieces::Part;
+use super::pieces::SpilledPart;
 use super::{CHECK_BYTES, READ_BYTES, Work, sample_rows};
 use crate::error::IndexError;
 use crate::format::appender::{Appender, ReadBack};
@@ -150,11 +150,11 @@ impl Spills {
     }
 
     /// Writes the remaining rows and returns the parts, whose files are on the device.
-    fn finish(mut self) -> Result<Vec<Part>, IndexError> {
+    fn finish(mut self) -> Result<Vec<SpilledPart>, IndexError> {
         let mut parts = Vec::with_capacity(self.files.len());
         for ((file, buffer), rows) in self.files.iter_mut().zip(&self.buffers).zip(&self.rows) {
             file.append(buffer)?;
-            parts.push(Part { rows: *rows, written: file.sync()? });
+            parts.push(SpilledPart { rows: *rows, written: file.sync()? });
         }
         Ok(parts)
     }
@@ -165,7 +165,7 @@ pub(crate) fn spread<L, O>(
     work: &Work<'_, L, O>,
     intake: &Intake,
     copies: Copies,
-) -> Result<Vec<Part>, IndexError> {
+) -> Result<Vec<SpilledPart>, IndexError> {
     let (data, row_bytes) = (work.data, work.data.row_bytes());
     work.progress.stage("spreading", data.count() as u64);
     let planes = planes(work, intake, copies)?;
@@ -232,7 +232,7 @@ impl Spilled {
     pub(crate) fn open<L, O>(
         work: &Work<'_, L, O>,
         number: usize,
-        part: Part,
+        part: SpilledPart,
     ) -> Result<Spilled, IndexError> {
         let file = ReadBack::open(work.directory, &spill_name(number), part.written)?;
         Ok(Spilled { file, row: vec![0; ID_BYTES + work.data.row_bytes()] })

@@ -40,7 +40,7 @@ pub(crate) trait Staged: Builder + Sized {
     fn placing(layout: &Self::Layout) -> Placing;
 
     /// Returns the lengths of the files of placed vectors, once `pieces` are written.
-    fn lengths(shape: &Shape<Self::Layout>, pieces: &[Piece]) -> Lengths;
+    fn lengths(shape: &BuildShape<Self::Layout>, pieces: &[Piece]) -> Lengths;
 
     /// Appends a piece: its vectors, and its ids by place.
     fn write(
@@ -59,7 +59,7 @@ pub(crate) trait Staged: Builder + Sized {
     /// A sentence that states what is wrong.
     fn check_steps(
         steps: &Self::Steps,
-        shape: &Shape<Self::Layout>,
+        shape: &BuildShape<Self::Layout>,
         pieces: &[Piece],
         all_placed: bool,
     ) -> Result<(), String>;
@@ -105,7 +105,7 @@ pub(crate) struct Lengths {
 
 /// The numbers that determine the lengths of all files of a build.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Shape<L> {
+pub(crate) struct BuildShape<L> {
     pub(crate) vectors: usize,
     pub(crate) dim: usize,
     /// Bytes of a stored vector.
@@ -115,7 +115,7 @@ pub(crate) struct Shape<L> {
     pub(crate) layout: L,
 }
 
-impl<L> Shape<L> {
+impl<L> BuildShape<L> {
     /// Returns the number of units of `unit` vectors. Units begin anew with each piece.
     pub(crate) fn units(&self, unit: usize, pieces: &[Piece]) -> u64 {
         pieces.iter().map(|piece| piece.rows.div_ceil(unit) as u64).sum()
@@ -129,7 +129,8 @@ pub(crate) fn build<B: Staged>(job: Job<'_>, own: &B) -> Result<BuildReport, Ind
     let identity = identity.and(&format!("{rows} placed together"));
     let layout = own.layout(data, identity)?;
     let fingerprint = journal::fingerprint(data, options, identity, B::STEPS_VERSION);
-    let shape = Shape { vectors: data.count(), dim: data.dim(), row_bytes: data.row_bytes(), rows, layout };
+    let shape =
+        BuildShape { vectors: data.count(), dim: data.dim(), row_bytes: data.row_bytes(), rows, layout };
     let (draft, start) = target
         .start(fingerprint.as_deref(), |draft, fingerprint| Journal::read::<B>(draft, fingerprint, &shape))?;
     let fingerprint = fingerprint.unwrap_or_default();

@@ -11,14 +11,14 @@ use bathyal_tier::Tier;
 use bathyal_tier::layer::trace::{Trace, TraceRecord, TraceTier};
 use serde::Serialize;
 
-use super::effort::{BEAM, Effort};
-use super::measure::Experiment;
+use super::effort::{BEAM, SweepEffort};
+use super::measure::CloudExperiment;
 use super::model::{QueryCost, predict};
-use super::points::{Measurements, Point, compute_ns, per_query};
-use super::policy::{Policy, S3Fifo, SegmentedLru};
-use super::sets::Set;
+use super::points::{CloudPoint, Measurements, compute_ns, per_query};
+use super::policy::{EvictionPolicy, S3Fifo, SegmentedLru};
+use super::sets::CloudSet;
 use super::store::StoredIndex;
-use super::subjects::{FEWER_REPLICAS, GRAPH, SHARE, SPANN, Subject};
+use super::subjects::{CloudSubject, FEWER_REPLICAS, GRAPH, SHARE, SPANN};
 
 /// Bytes of a cached block of a graph (section 5.1).
 const BLOCK_BYTES: u64 = 4096;
@@ -42,7 +42,7 @@ const POLICIES: [&str; 2] = ["slru", "s3-fifo"];
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct CacheResult {
     pub index: String,
-    pub effort: Effort,
+    pub effort: SweepEffort,
     pub recall: f64,
     pub policy: &'static str,
     pub cache_bytes: u64,
@@ -67,7 +67,7 @@ type Waves = Vec<Vec<(u64, u64)>>;
 /// A search and the reads of each of its queries.
 struct TracedSearch {
     index: String,
-    effort: Effort,
+    effort: SweepEffort,
     recall: f64,
     cost: QueryCost,
     queries: Vec<Waves>,
@@ -76,11 +76,11 @@ struct TracedSearch {
 /// Traces the searches of the first set and replays them through caches. The points of `measured` give the
 /// effort that reaches the recall.
 pub(super) fn measure(
-    experiment: &Experiment<'_>,
-    set: &Set,
+    experiment: &CloudExperiment<'_>,
+    set: &CloudSet,
     measured: &mut Measurements,
 ) -> Result<(), Failure> {
-    let fewer = FEWER_REPLICAS.map(|replicas| Subject::Spann { centroid_share: SHARE, replicas });
+    let fewer = FEWER_REPLICAS.map(|replicas| CloudSubject::Spann { centroid_share: SHARE, replicas });
     let mut list_index_bytes = 0;
     for subject in [GRAPH, SPANN].into_iter().chain(fewer) {
         let (path, manifest) = subject.find_or_build(set, experiment.arguments.metric, experiment.console)?;
@@ -88,7 +88,8 @@ pub(super) fn measure(
         let index_bytes = manifest.paged_file().bytes;
         // Lists with fewer replicas get caches of as many bytes as the lists of the paper.
         list_index_bytes = if subject == SPANN { index_bytes } else { list_index_bytes };
-        let compared = if matches!(subject, Subject::Spann { .. }) { list_index_bytes } else { index_bytes };
+        let compared =
+            if matches!(subject, CloudSubject::Spann { .. }) { list_index_bytes } else { index_bytes };
         let beams: Vec<Option<u32>> = if subject == GRAPH { BEAMS.map(Some).to_vec() } else { vec![None] };
         for beam in beams {
             let Some(point) = reaching(&measured.points, set, subject, beam) else { continue };
@@ -113,7 +114,12 @@ pub(super) fn measure(
 }
 
 /// Returns the point of the least effort that reaches the recall, or the point of the highest recall.
-fn reaching<'p>(points: &'p [Point], set: &Set, subject: Subject, beam: Option<u32>) -> Option<&'p Point> {
+fn reaching<'p>(
+    points: &'p [CloudPoint],
+    set: &CloudSet,
+    subject: CloudSubject,
+    beam: Option<u32>,
+) -> Option<&'p CloudPoint> {
     let name = subject.name();
     let candidates = || {
         points
@@ -128,10 +134,10 @@ fn reaching<'p>(points: &'p [Point], set: &Set, subject: Subject, beam: Option<u
 /// Searches one query after the other and splits the traced reads by query and wave; `None` if the trace does
 /// not have as many reads as the search counted.
 fn trace_search(
-    experiment: &Experiment<'_>,
-    set: &Set,
+    experiment: &CloudExperiment<'_>,
+    set: &CloudSet,
     stored: &StoredIndex,
-    (subject, effort, recall): (Subject, Effort, f64),
+    (subject, effort, recall): (CloudSubject, SweepEffort, f64),
 ) -> Result<Option<TracedSearch>, Failure> {
     let trace = Trace::in_memory(MOST_READS);
     let sink = trace.clone();
@@ -159,7 +165,7 @@ fn trace_search(
         bytes: mean(result.totals.bytes),
         compute_ns: mean(compute_ns(&result)),
     };
-    let is_graph = matches!(subject, Subject::Graph { .. });
+    let is_graph = matches!(subject, CloudSubject::Graph { .. });
     let mut rest = records.as_slice();
     let queries = result.per_query.iter().map(|query| {
         let (reads, others) = rest.split_at((query.reads as usize).min(rest.len()));
@@ -197,12 +203,12 @@ fn blocks_of(read: &TraceRecord) -> impl Iterator<Item = u64> + use<> {
 
 /// Replays all queries through a cache that is empty at first.
 fn replay(
-    experiment: &Experiment<'_>,
+    experiment: &CloudExperiment<'_>,
     traced: &TracedSearch,
     policy: &'static str,
     (cache_bytes, part): (u64, u64),
 ) -> CacheResult {
-    let mut cache: Box<dyn Policy> = match policy {
+    let mut cache: Box<dyn EvictionPolicy> = match policy {
         "slru" => Box::new(SegmentedLru::new(cache_bytes)),
         _ => Box::new(S3Fifo::new(cache_bytes)),
     };

@@ -3,7 +3,7 @@
 use bathyal_index::{Effort as IndexEffort, SearchMode, SearchOptions};
 use serde::Serialize;
 
-use super::subjects::Subject;
+use super::subjects::CloudSubject;
 
 /// Default W (table 3).
 pub(super) const BEAM: u32 = 16;
@@ -23,7 +23,7 @@ const QUICK_STEP: usize = 3;
 /// One point of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "by")]
-pub(super) enum Effort {
+pub(super) enum SweepEffort {
     /// L and W of a graph.
     Beam { search_list: u32, beam_width: u32 },
     /// nprobe.
@@ -36,19 +36,21 @@ pub(super) enum Effort {
     },
 }
 
-impl Effort {
+impl SweepEffort {
     /// Returns the sweep of a subject, from low to high effort; `beam_width` applies to graphs only.
-    pub(super) fn sweep(subject: Subject, beam_width: u32, k: u32, quick: bool) -> Vec<Effort> {
+    pub(super) fn sweep(subject: CloudSubject, beam_width: u32, k: u32, quick: bool) -> Vec<SweepEffort> {
         let doubled = |(from, to): (u32, u32)| {
             std::iter::successors(Some(from), |n| n.checked_mul(2)).take_while(move |n| *n <= to)
         };
-        let all: Vec<Effort> = match subject {
-            Subject::Graph { .. } => doubled((SEARCH_LISTS.0.max(k), SEARCH_LISTS.1))
-                .map(|search_list| Effort::Beam { search_list, beam_width })
+        let all: Vec<SweepEffort> = match subject {
+            CloudSubject::Graph { .. } => doubled((SEARCH_LISTS.0.max(k), SEARCH_LISTS.1))
+                .map(|search_list| SweepEffort::Beam { search_list, beam_width })
                 .collect(),
-            Subject::Spann { .. } => doubled(PROBES).map(|probes| Effort::Probes { probes }).collect(),
-            Subject::Cluster | Subject::Coded => {
-                RECALLS.iter().map(|recall| Effort::Recall { recall: *recall }).collect()
+            CloudSubject::Spann { .. } => {
+                doubled(PROBES).map(|probes| SweepEffort::Probes { probes }).collect()
+            }
+            CloudSubject::Cluster | CloudSubject::Coded => {
+                RECALLS.iter().map(|recall| SweepEffort::Recall { recall: *recall }).collect()
             }
         };
         let step = if quick { QUICK_STEP } else { 1 };
@@ -56,18 +58,18 @@ impl Effort {
     }
 
     /// Returns the single effort for measuring growth (figure 13).
-    pub(super) fn fixed(subject: Subject) -> Effort {
+    pub(super) fn fixed(subject: CloudSubject) -> SweepEffort {
         match subject {
-            Subject::Graph { .. } => Effort::Beam { search_list: 80, beam_width: BEAM },
-            Subject::Spann { .. } => Effort::Probes { probes: 64 },
-            Subject::Cluster | Subject::Coded => Effort::Recall { recall: 0.95 },
+            CloudSubject::Graph { .. } => SweepEffort::Beam { search_list: 80, beam_width: BEAM },
+            CloudSubject::Spann { .. } => SweepEffort::Probes { probes: 64 },
+            CloudSubject::Cluster | CloudSubject::Coded => SweepEffort::Recall { recall: 0.95 },
         }
     }
 
     /// Returns W, if the effort is one of a graph.
     pub(super) fn beam_width(self) -> Option<u32> {
         match self {
-            Effort::Beam { beam_width, .. } => Some(beam_width),
+            SweepEffort::Beam { beam_width, .. } => Some(beam_width),
             _ => None,
         }
     }
@@ -75,9 +77,9 @@ impl Effort {
     /// Returns the effort as text for notes.
     pub(super) fn words(self) -> String {
         match self {
-            Effort::Beam { search_list, beam_width } => format!("L {search_list}, W {beam_width}"),
-            Effort::Probes { probes } => format!("nprobe {probes}"),
-            Effort::Recall { recall } => format!("recall {recall}"),
+            SweepEffort::Beam { search_list, beam_width } => format!("L {search_list}, W {beam_width}"),
+            SweepEffort::Probes { probes } => format!("nprobe {probes}"),
+            SweepEffort::Recall { recall } => format!("recall {recall}"),
         }
     }
 
@@ -91,14 +93,14 @@ impl Effort {
             ..SearchOptions::default()
         };
         match self {
-            Effort::Beam { search_list, beam_width } => {
+            SweepEffort::Beam { search_list, beam_width } => {
                 options.effort = IndexEffort::SearchList(search_list);
                 options.beam_width = Some(beam_width);
                 // The paper counts rounds, which only batched searches have.
                 options.mode = Some(SearchMode::Batched);
             }
-            Effort::Probes { probes } => (options.probes, options.prune) = (Some(probes), Some(0.0)),
-            Effort::Recall { recall } => options.effort = IndexEffort::Recall(recall),
+            SweepEffort::Probes { probes } => (options.probes, options.prune) = (Some(probes), Some(0.0)),
+            SweepEffort::Recall { recall } => options.effort = IndexEffort::Recall(recall),
         }
         options
     }

@@ -14,13 +14,13 @@ use bathyal_vectors::progress::Progress;
 use serde::Serialize;
 
 use super::arguments::CloudArguments;
-use super::effort::{Effort, FINAL_RECALL};
-use super::model::{Prediction, QueryCost, predict};
+use super::effort::{FINAL_RECALL, SweepEffort};
+use super::model::{QueryCost, StorePrediction, predict};
 use super::plan::PlannedIndex;
-use super::points::{Load, Measurements, Point, Size, compute_ns, per_query, phase_ns};
-use super::sets::{Set, rows_of};
+use super::points::{CloudPoint, LoadPoint, Measurements, Size, compute_ns, per_query, phase_ns};
+use super::sets::{CloudSet, rows_of};
 use super::store::{Emulation, StoredIndex};
-use super::subjects::Subject;
+use super::subjects::CloudSubject;
 use crate::doorbells::Doorbells;
 use crate::sets::SetFacts;
 
@@ -36,7 +36,7 @@ const MOST_ROUNDS: (usize, usize) = (20, 60);
 const MOST_BYTES_IN_FLIGHT: f64 = 3e9;
 
 /// Arguments and environment of all measurements.
-pub(super) struct Experiment<'a> {
+pub(super) struct CloudExperiment<'a> {
     pub arguments: &'a CloudArguments,
     pub emulation: Emulation,
     pub console: &'a Console,
@@ -64,17 +64,17 @@ impl Parallelism {
 
 /// Details in the line about the run.
 #[derive(Debug, Serialize)]
-pub(super) struct Details<'a> {
+pub(super) struct CloudDetails<'a> {
     sets: Vec<SetFacts<'a>>,
     metric: &'static str,
     k: u32,
     hedge: bool,
-    store: Store,
+    store: EmulatedStore,
 }
 
 /// The emulated store, in the line about the run.
 #[derive(Debug, Serialize)]
-struct Store {
+struct EmulatedStore {
     name: &'static str,
     first_byte_ms: f64,
     spread: f64,
@@ -82,16 +82,22 @@ struct Store {
     bytes_per_s: f64,
 }
 
-impl Experiment<'_> {
+impl CloudExperiment<'_> {
     /// Returns the sets and the conditions of the measurements for the line about the run.
-    pub(super) fn details<'a>(&self, sets: &'a [Set]) -> Details<'a> {
+    pub(super) fn details<'a>(&self, sets: &'a [CloudSet]) -> CloudDetails<'a> {
         let Shaping { first_byte_ms, spread, requests_per_s, bytes_per_s } = self.emulation.shaping;
-        Details {
-            sets: sets.iter().map(Set::facts).collect(),
+        CloudDetails {
+            sets: sets.iter().map(CloudSet::facts).collect(),
             metric: self.arguments.metric.name(),
             k: self.arguments.k,
             hedge: self.arguments.hedge,
-            store: Store { name: self.emulation.name, first_byte_ms, spread, requests_per_s, bytes_per_s },
+            store: EmulatedStore {
+                name: self.emulation.name,
+                first_byte_ms,
+                spread,
+                requests_per_s,
+                bytes_per_s,
+            },
         }
     }
 
@@ -99,7 +105,7 @@ impl Experiment<'_> {
     /// store.
     pub(super) fn measure(
         &self,
-        set: &Set,
+        set: &CloudSet,
         planned: &PlannedIndex,
         progress: &dyn Progress,
         measured: &mut Measurements,
@@ -112,7 +118,7 @@ impl Experiment<'_> {
         let mut points = Vec::new();
         for sweep in &planned.sweeps {
             for (at, effort) in sweep.efforts.iter().enumerate() {
-                if points.iter().any(|(point, _): &(Point, _)| point.effort == *effort) {
+                if points.iter().any(|(point, _): &(CloudPoint, _)| point.effort == *effort) {
                     continue;
                 }
                 let point = self.measure_counters(set, subject, (&fast, &waves), *effort)?;
@@ -163,11 +169,11 @@ impl Experiment<'_> {
     /// Measures recall and counters with all queries.
     pub(super) fn measure_counters(
         &self,
-        set: &Set,
-        subject: Subject,
+        set: &CloudSet,
+        subject: CloudSubject,
         (index, waves): (&Index, &Doorbells),
-        effort: Effort,
-    ) -> Result<Point, Failure> {
+        effort: SweepEffort,
+    ) -> Result<CloudPoint, Failure> {
         let query_set = &set.query_set;
         let options = effort.options(self.arguments.k, self.cores.min(2), FAST_IN_FLIGHT);
         let result = index.search(&query_set.queries, &options, self.control)?;
@@ -176,7 +182,7 @@ impl Experiment<'_> {
         let before = waves.counts().doorbells;
         let alone = index.search(&some, &effort.options(self.arguments.k, 1, 1), self.control)?;
         let waves_per_round = (waves.counts().doorbells - before) as f64 / alone.totals.hops.max(1) as f64;
-        Ok(Point {
+        Ok(CloudPoint {
             set: set.name.clone(),
             vectors: set.base.count(),
             dim: set.base.dim(),
@@ -198,11 +204,11 @@ impl Experiment<'_> {
     /// memory.
     fn measure_load(
         &self,
-        set: &Set,
+        set: &CloudSet,
         index: &Index,
-        point: &Point,
+        point: &CloudPoint,
         concurrency: usize,
-    ) -> Result<Option<Load>, Failure> {
+    ) -> Result<Option<LoadPoint>, Failure> {
         if point.bytes * concurrency as f64 > MOST_BYTES_IN_FLIGHT {
             return Ok(None);
         }
@@ -243,8 +249,8 @@ fn load(
     result: &SearchResult,
     (parallelism, concurrency): (Parallelism, usize),
     cost: &QueryCost,
-    prediction: Prediction,
-) -> Load {
+    prediction: StorePrediction,
+) -> LoadPoint {
     let sent = result.requests.unwrap_or_default();
     let mut latencies = result.latencies_ns.clone();
     latencies.sort_unstable();
@@ -257,7 +263,7 @@ fn load(
     let queries = latencies.len();
     let qps = queries as f64 / result.seconds.max(1e-9);
     let mean_ms = all_ns as f64 / 1e6 / queries.max(1) as f64;
-    Load {
+    LoadPoint {
         emulated: true,
         concurrency,
         threads: parallelism.threads,
@@ -287,7 +293,12 @@ fn load(
     }
 }
 
-fn size(set: &Set, subject: Subject, (manifest, index): (&Manifest, &Index), opening_s: f64) -> Size {
+fn size(
+    set: &CloudSet,
+    subject: CloudSubject,
+    (manifest, index): (&Manifest, &Index),
+    opening_s: f64,
+) -> Size {
     let lists = SpannEntry::read(manifest).ok();
     let opening = index.opening_requests().unwrap_or_default();
     Size {

@@ -20,10 +20,10 @@ use bathyal_tier::Control;
 use crate::records::Records;
 use crate::workload::make_folders;
 use arguments::CloudArguments;
-use measure::Experiment;
+use measure::CloudExperiment;
 use plan::Planner;
 use points::Measurements;
-use sets::Set;
+use sets::CloudSet;
 use store::Emulation;
 
 pub(crate) fn run(arguments: &CloudArguments, console: &Console) -> Result<(), Failure> {
@@ -32,7 +32,7 @@ pub(crate) fn run(arguments: &CloudArguments, console: &Console) -> Result<(), F
     let Some(first) = sets.first() else {
         return Err(Failure::usage("no vectors: give --base and --query"));
     };
-    let experiment = Experiment {
+    let experiment = CloudExperiment {
         arguments,
         emulation: Emulation::of(arguments),
         console,
@@ -58,8 +58,8 @@ pub(crate) fn run(arguments: &CloudArguments, console: &Console) -> Result<(), F
 
 /// Measures prefixes of a set, for figure 13.
 fn measure_growth(
-    experiment: &Experiment<'_>,
-    set: &Set,
+    experiment: &CloudExperiment<'_>,
+    set: &CloudSet,
     planner: Planner,
     measured: &mut Measurements,
 ) -> Result<(), Failure> {

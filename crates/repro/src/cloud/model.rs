@@ -23,7 +23,7 @@ pub(super) struct QueryCost {
 
 /// Predicted times and throughput.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Prediction {
+pub(super) struct StorePrediction {
     /// Latency of a single query if every round takes the median first byte: the equations as the paper has
     /// them.
     pub plain_ms: f64,
@@ -60,7 +60,7 @@ fn normal(x: f64) -> f64 {
 }
 
 /// Predicts latency and throughput of `concurrency` queries at once, each of cost `cost`, on `cores` cores.
-pub(super) fn predict(cost: &QueryCost, shaping: &Shaping, concurrency: f64, cores: f64) -> Prediction {
+pub(super) fn predict(cost: &QueryCost, shaping: &Shaping, concurrency: f64, cores: f64) -> StorePrediction {
     let time_per_unit = |rate: f64| if rate > 0.0 { 1.0 / rate } else { 0.0 };
     let transfer_ms = cost.bytes * time_per_unit(shaping.bytes_per_s) * 1e3;
     let requests_ms = cost.requests * time_per_unit(shaping.requests_per_s) * 1e3;
@@ -79,7 +79,7 @@ pub(super) fn predict(cost: &QueryCost, shaping: &Shaping, concurrency: f64, cor
     ];
     let least = limits.into_iter().min_by(|a, b| a.1.total_cmp(&b.1));
     let (bound, qps) = least.unwrap_or(("latency", 0.0));
-    Prediction { plain_ms, latency_ms: concurrency / qps.max(1e-9) * 1e3, qps, bound }
+    StorePrediction { plain_ms, latency_ms: concurrency / qps.max(1e-9) * 1e3, qps, bound }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The indexes, efforts and concurrencies of each figure.
 
-use super::effort::{BEAM, BEAMS, Effort};
-use super::subjects::{DENSE, FEWER_REPLICAS, FINE_SHARE, GRAPH, REPLICAS, SHARE, SPANN, Subject};
+use super::effort::{BEAM, BEAMS, SweepEffort};
+use super::subjects::{CloudSubject, DENSE, FEWER_REPLICAS, FINE_SHARE, GRAPH, REPLICAS, SHARE, SPANN};
 
 /// Concurrencies of figure 7.
 const CONCURRENCIES: [usize; 4] = [1, 4, 16, 64];
@@ -16,21 +16,21 @@ const BEAM_STEP: usize = 2;
 
 /// An index and the sweeps of its searches.
 pub(super) struct PlannedIndex {
-    pub subject: Subject,
+    pub subject: CloudSubject,
     pub sweeps: Vec<Sweep>,
 }
 
 /// Efforts from low to high, and the concurrencies of their speeds.
 pub(super) struct Sweep {
-    pub efforts: Vec<Effort>,
+    pub efforts: Vec<SweepEffort>,
     pub concurrencies: Vec<usize>,
     /// Speeds are measured at every `every`-th effort.
     pub every: usize,
 }
 
 /// Returns the single effort for measuring growth, without speeds.
-fn fixed(subject: Subject) -> Sweep {
-    Sweep { efforts: vec![Effort::fixed(subject)], concurrencies: Vec::new(), every: usize::MAX }
+fn fixed(subject: CloudSubject) -> Sweep {
+    Sweep { efforts: vec![SweepEffort::fixed(subject)], concurrencies: Vec::new(), every: usize::MAX }
 }
 
 /// Makes the plan from the options of the command line.
@@ -41,13 +41,13 @@ pub(super) struct Planner {
 }
 
 impl Planner {
-    fn sweep(self, subject: Subject, beam: u32, concurrencies: &[usize], every: usize) -> Sweep {
+    fn sweep(self, subject: CloudSubject, beam: u32, concurrencies: &[usize], every: usize) -> Sweep {
         let concurrencies = if self.quick { &QUICK[..] } else { concurrencies };
-        let efforts = Effort::sweep(subject, beam, self.k, self.quick);
+        let efforts = SweepEffort::sweep(subject, beam, self.k, self.quick);
         Sweep { efforts, concurrencies: concurrencies.to_vec(), every }
     }
 
-    fn plan(self, subject: Subject, concurrencies: &[usize]) -> PlannedIndex {
+    fn plan(self, subject: CloudSubject, concurrencies: &[usize]) -> PlannedIndex {
         PlannedIndex { subject, sweeps: vec![self.sweep(subject, BEAM, concurrencies, 1)] }
     }
 
@@ -57,28 +57,28 @@ impl Planner {
         graph.sweeps.push(fixed(GRAPH));
         graph.sweeps.extend(BEAMS.map(|beam| self.sweep(GRAPH, beam, &ENDS, BEAM_STEP)));
         let mut all = vec![graph];
-        all.extend([SPANN, Subject::Cluster, Subject::Coded].map(|subject| {
+        all.extend([SPANN, CloudSubject::Cluster, CloudSubject::Coded].map(|subject| {
             let mut planned = self.plan(subject, &CONCURRENCIES);
             planned.sweeps.push(fixed(subject));
             planned
         }));
-        let fine = Subject::Spann { centroid_share: FINE_SHARE, replicas: REPLICAS };
+        let fine = CloudSubject::Spann { centroid_share: FINE_SHARE, replicas: REPLICAS };
         all.extend(
-            [fine, Subject::Graph { max_degree: DENSE }].map(|subject| self.plan(subject, &WITH_ALONE)),
+            [fine, CloudSubject::Graph { max_degree: DENSE }].map(|subject| self.plan(subject, &WITH_ALONE)),
         );
-        let fewer = |replicas| Subject::Spann { centroid_share: SHARE, replicas };
+        let fewer = |replicas| CloudSubject::Spann { centroid_share: SHARE, replicas };
         all.extend(FEWER_REPLICAS.map(|replicas| self.plan(fewer(replicas), &ENDS[..1])));
         all
     }
 
     /// Plans a further set (figures 10 to 12).
     pub(super) fn further_sets(self) -> Vec<PlannedIndex> {
-        [GRAPH, SPANN, Subject::Cluster].map(|subject| self.plan(subject, &ENDS)).into()
+        [GRAPH, SPANN, CloudSubject::Cluster].map(|subject| self.plan(subject, &ENDS)).into()
     }
 
     /// Plans a prefix of the first set (figure 13): counters only.
     pub(super) fn growth(self) -> Vec<PlannedIndex> {
         let counted = |subject| PlannedIndex { subject, sweeps: vec![fixed(subject)] };
-        [GRAPH, SPANN, Subject::Cluster].map(counted).into()
+        [GRAPH, SPANN, CloudSubject::Cluster].map(counted).into()
     }
 }

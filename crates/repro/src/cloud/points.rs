@@ -5,14 +5,14 @@ use bathyal_index::SearchResult;
 use serde::Serialize;
 
 use super::caching::CacheResult;
-use super::effort::Effort;
+use super::effort::SweepEffort;
 use crate::records::Records;
 
 /// A line of the records.
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case", tag = "of")]
-enum Record<'a> {
-    Point(&'a Point),
+enum CloudRecord<'a> {
+    Point(&'a CloudPoint),
     Size(&'a Size),
     Cached(&'a CacheResult),
     /// A measurement that was left out, and the reason.
@@ -23,7 +23,7 @@ enum Record<'a> {
 
 /// Writes measurements to the records, and keeps the points: the simulation of caches chooses from them.
 pub(super) struct Measurements {
-    pub points: Vec<Point>,
+    pub points: Vec<CloudPoint>,
     records: Records,
 }
 
@@ -33,23 +33,23 @@ impl Measurements {
         Measurements { points: Vec::new(), records }
     }
 
-    pub(super) fn point(&mut self, point: Point) -> Result<(), Failure> {
-        self.records.write(&Record::Point(&point))?;
+    pub(super) fn point(&mut self, point: CloudPoint) -> Result<(), Failure> {
+        self.records.write(&CloudRecord::Point(&point))?;
         self.points.push(point);
         Ok(())
     }
 
     pub(super) fn size(&mut self, size: &Size) -> Result<(), Failure> {
-        self.records.write(&Record::Size(size))
+        self.records.write(&CloudRecord::Size(size))
     }
 
     pub(super) fn cached(&mut self, cached: &CacheResult) -> Result<(), Failure> {
-        self.records.write(&Record::Cached(cached))
+        self.records.write(&CloudRecord::Cached(cached))
     }
 
     /// Writes a note about a measurement that was left out.
     pub(super) fn note(&mut self, note: &str) -> Result<(), Failure> {
-        self.records.write(&Record::Note { note })
+        self.records.write(&CloudRecord::Note { note })
     }
 
     /// Returns the file of records after all measurements.
@@ -61,14 +61,14 @@ impl Measurements {
 /// Results of an index with one effort: exact counters of all queries, and speeds of some of them at each
 /// concurrency.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Point {
+pub(super) struct CloudPoint {
     pub set: String,
     pub vectors: usize,
     pub dim: usize,
     pub element: &'static str,
     pub index: String,
     #[serde(flatten)]
-    pub effort: Effort,
+    pub effort: SweepEffort,
     pub recall: f64,
     /// Means per query: dependent rounds, waits for reads (counted with some queries, one at a time), reads,
     /// the requests for them, bytes, and processor time without requests.
@@ -78,12 +78,12 @@ pub(super) struct Point {
     pub requests: f64,
     pub bytes: f64,
     pub compute_us: f64,
-    pub loads: Vec<Load>,
+    pub loads: Vec<LoadPoint>,
 }
 
 /// Speeds through the emulated network.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Load {
+pub(super) struct LoadPoint {
     /// Always true: no real store is measured.
     pub emulated: bool,
     pub concurrency: usize,

@@ -10,7 +10,7 @@ const SMALL_SHARE: f64 = 0.1;
 const MOST_USES: u8 = 3;
 
 /// A cache policy: decides which entries stay.
-pub(super) trait Policy {
+pub(super) trait EvictionPolicy {
     /// Uses the entry `key` of `bytes` bytes and returns true if it was in the cache. The entry then is in
     /// the cache, unless it is larger than the whole cache.
     fn touch(&mut self, key: u64, bytes: u64) -> bool;
@@ -67,7 +67,7 @@ impl SegmentedLru {
     }
 }
 
-impl Policy for SegmentedLru {
+impl EvictionPolicy for SegmentedLru {
     fn touch(&mut self, key: u64, bytes: u64) -> bool {
         let previous = self.entries.remove(&key);
         if let Some(entry) = previous {
@@ -179,7 +179,7 @@ impl S3Fifo {
     }
 }
 
-impl Policy for S3Fifo {
+impl EvictionPolicy for S3Fifo {
     fn touch(&mut self, key: u64, bytes: u64) -> bool {
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.uses = (entry.uses + 1).min(MOST_USES);
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn nothing_is_evicted_while_everything_fits() {
-        for policy in [&mut SegmentedLru::new(1000) as &mut dyn Policy, &mut S3Fifo::new(1000)] {
+        for policy in [&mut SegmentedLru::new(1000) as &mut dyn EvictionPolicy, &mut S3Fifo::new(1000)] {
             let hits = (0..300_u64).filter(|at| policy.touch(at % 100, 10)).count();
             assert_eq!(hits, 200);
         }

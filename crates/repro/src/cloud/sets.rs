@@ -20,7 +20,7 @@ const LOW_DIVISOR: usize = 4;
 const LEAST_VECTORS: usize = 100;
 
 /// Vectors, queries and exact neighbours of one data set, and the folder of its indexes.
-pub(super) struct Set {
+pub(super) struct CloudSet {
     pub name: String,
     /// How the set was derived, if it is not a given file.
     pub made: Option<String>,
@@ -29,7 +29,7 @@ pub(super) struct Set {
     pub query_set: QuerySet,
 }
 
-impl Set {
+impl CloudSet {
     /// Returns the description of the set for the line about the run.
     pub(super) fn facts(&self) -> SetFacts<'_> {
         SetFacts::of(&self.name, self.made.as_deref(), &self.base, &self.query_set)
@@ -41,7 +41,7 @@ impl Set {
         vectors: usize,
         arguments: &CloudArguments,
         console: &Console,
-    ) -> Result<Set, Failure> {
+    ) -> Result<CloudSet, Failure> {
         let base = rows_of(&self.base, vectors)?;
         let queries = rows_of(&self.query_set.queries, self.query_set.queries.count())?;
         let name = format!("{}-n{vectors}", self.name);
@@ -50,7 +50,7 @@ impl Set {
 }
 
 /// Opens the given sets, and derives those of figures 10 to 12 if only one is given.
-pub(super) fn open(arguments: &CloudArguments, console: &Console) -> Result<Vec<Set>, Failure> {
+pub(super) fn open(arguments: &CloudArguments, console: &Console) -> Result<Vec<CloudSet>, Failure> {
     let count = arguments.base.len();
     if arguments.query.len() != count || ![0, count].contains(&arguments.groundtruth.len()) {
         return Err(Failure::usage(format!(
@@ -60,7 +60,7 @@ pub(super) fn open(arguments: &CloudArguments, console: &Console) -> Result<Vec<
             arguments.groundtruth.len()
         )));
     }
-    let mut sets: Vec<Set> = Vec::new();
+    let mut sets: Vec<CloudSet> = Vec::new();
     for at in 0..count {
         let set = open_given(arguments, at, console)?;
         if sets.iter().any(|other| other.name == set.name) {
@@ -78,7 +78,7 @@ pub(super) fn open(arguments: &CloudArguments, console: &Console) -> Result<Vec<
     Ok(sets)
 }
 
-fn open_given(arguments: &CloudArguments, at: usize, console: &Console) -> Result<Set, Failure> {
+fn open_given(arguments: &CloudArguments, at: usize, console: &Console) -> Result<CloudSet, Failure> {
     let path = &arguments.base[at];
     let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let folder = arguments.work.join(&name);
@@ -105,7 +105,7 @@ fn open_given(arguments: &CloudArguments, at: usize, console: &Console) -> Resul
             base.count()
         )));
     }
-    Ok(Set { name, made: None, folder, base, query_set })
+    Ok(CloudSet { name, made: None, folder, base, query_set })
 }
 
 /// Makes a set from vectors and queries, and computes its exact neighbours once.
@@ -115,11 +115,11 @@ fn derive_set(
     how: &str,
     arguments: &CloudArguments,
     console: &Console,
-) -> Result<Set, Failure> {
+) -> Result<CloudSet, Failure> {
     let folder = arguments.work.join(&name);
     make_folders(&folder, &arguments.output)?;
     let exact = exact(&folder, (&base, &queries), arguments.metric, arguments.k as usize, console)?;
-    Ok(Set { name, made: Some(how.to_owned()), folder, base, query_set: QuerySet { queries, exact } })
+    Ok(CloudSet { name, made: Some(how.to_owned()), folder, base, query_set: QuerySet { queries, exact } })
 }
 
 fn exact(
@@ -161,7 +161,11 @@ fn convert_rows(
 }
 
 /// Projects the set to fewer dimensions by random signs, which nearly preserve distances (Achlioptas, 2003).
-fn project(set: &Set, arguments: &CloudArguments, console: &Console) -> Result<Option<Set>, Failure> {
+fn project(
+    set: &CloudSet,
+    arguments: &CloudArguments,
+    console: &Console,
+) -> Result<Option<CloudSet>, Failure> {
     let dim = set.base.dim();
     let to = arguments.low_dim.map_or(dim / LOW_DIVISOR, |to| to as usize).max(2);
     if to >= dim {
@@ -194,7 +198,11 @@ fn project(set: &Set, arguments: &CloudArguments, console: &Console) -> Result<O
 
 /// Returns the set with bytes in place of floats, or floats in place of smaller elements; `None` under
 /// metrics other than l2, whose distances this would change.
-fn change_element(set: &Set, arguments: &CloudArguments, console: &Console) -> Result<Option<Set>, Failure> {
+fn change_element(
+    set: &CloudSet,
+    arguments: &CloudArguments,
+    console: &Console,
+) -> Result<Option<CloudSet>, Failure> {
     if arguments.metric != Metric::L2 {
         return Ok(None);
     }

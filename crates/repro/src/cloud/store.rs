@@ -14,8 +14,8 @@ use bathyal_object::{Shaper, Shaping};
 use bathyal_tier::TierProfile;
 
 use super::arguments::CloudArguments;
-use super::sets::Set;
-use super::subjects::Subject;
+use super::sets::CloudSet;
+use super::subjects::CloudSubject;
 
 /// The folder in the store.
 const FOLDER: &str = "memory://repro";
@@ -70,7 +70,7 @@ impl StoredIndex {
     /// Copies the index at `path` into the store.
     pub(super) fn copy(
         path: &Path,
-        (set, subject): (&Set, Subject),
+        (set, subject): (&CloudSet, CloudSubject),
         emulation: Emulation,
         console: &Console,
     ) -> Result<StoredIndex, Failure> {

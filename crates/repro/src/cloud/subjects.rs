@@ -10,7 +10,7 @@ use bathyal_index::{
 use bathyal_kernels::Metric;
 use bathyal_kernels::quantize::CodeKind;
 
-use super::sets::Set;
+use super::sets::CloudSet;
 
 /// R of the paper's graphs (section 5.1).
 pub(super) const DEGREE: u32 = 64;
@@ -27,7 +27,7 @@ pub(super) const FEWER_REPLICAS: [u32; 2] = [4, 2];
 
 /// A compared index, with the options in which the figures' indexes differ.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Subject {
+pub(super) enum CloudSubject {
     /// As DiskANN: one page per vector and its links, codes in memory.
     Graph { max_degree: u32 },
     /// As SPANN: lists of vectors, centroids in memory.
@@ -39,39 +39,41 @@ pub(super) enum Subject {
 }
 
 /// The graph of the paper's figures.
-pub(super) const GRAPH: Subject = Subject::Graph { max_degree: DEGREE };
+pub(super) const GRAPH: CloudSubject = CloudSubject::Graph { max_degree: DEGREE };
 /// The posting lists of the paper's figures.
-pub(super) const SPANN: Subject = Subject::Spann { centroid_share: SHARE, replicas: REPLICAS };
+pub(super) const SPANN: CloudSubject = CloudSubject::Spann { centroid_share: SHARE, replicas: REPLICAS };
 
-impl Subject {
+impl CloudSubject {
     /// Returns the name in tables and in the work folder.
     pub(super) fn name(self) -> String {
         match self {
-            Subject::Graph { max_degree: DEGREE } => "graph".to_owned(),
-            Subject::Graph { max_degree } => format!("graph-r{max_degree}"),
+            CloudSubject::Graph { max_degree: DEGREE } => "graph".to_owned(),
+            CloudSubject::Graph { max_degree } => format!("graph-r{max_degree}"),
             SPANN => "spann".to_owned(),
-            Subject::Spann { centroid_share, replicas } => format!("spann-s{centroid_share}-x{replicas}"),
-            Subject::Cluster => "cluster".to_owned(),
-            Subject::Coded => "coded".to_owned(),
+            CloudSubject::Spann { centroid_share, replicas } => {
+                format!("spann-s{centroid_share}-x{replicas}")
+            }
+            CloudSubject::Cluster => "cluster".to_owned(),
+            CloudSubject::Coded => "coded".to_owned(),
         }
     }
 
     /// Returns the options of its build.
     fn options(self, metric: Metric) -> BuildOptions {
         let family: FamilyOptions = match self {
-            Subject::Graph { max_degree } => {
+            CloudSubject::Graph { max_degree } => {
                 let (layout, search_list) = (GraphLayoutChoice::Padded, BUILD_LIST.max(max_degree));
                 GraphOptions { layout, max_degree, search_list, ..GraphOptions::default() }.into()
             }
-            Subject::Spann { centroid_share, replicas } => SpannOptions {
+            CloudSubject::Spann { centroid_share, replicas } => SpannOptions {
                 layout: PostingLayout::Coupled,
                 centroid_share,
                 replicas: Some(replicas),
                 ..SpannOptions::default()
             }
             .into(),
-            Subject::Cluster => ClusterOptions::default().into(),
-            Subject::Coded => SpannOptions {
+            CloudSubject::Cluster => ClusterOptions::default().into(),
+            CloudSubject::Coded => SpannOptions {
                 layout: PostingLayout::Coupled,
                 code_kind: Some(CodeKind::Axes),
                 ..SpannOptions::default()
@@ -84,7 +86,7 @@ impl Subject {
     /// Finds the index over `set` in the work folder, or builds it; returns its folder and its manifest.
     pub(super) fn find_or_build(
         self,
-        set: &Set,
+        set: &CloudSet,
         metric: Metric,
         console: &Console,
     ) -> Result<(PathBuf, Manifest), Failure> {

@@ -11,7 +11,7 @@ use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use serde::Serialize;
 
-use crate::sets::{Set, SetArguments, SetFacts};
+use crate::sets::{DataSet, SetArguments, SetFacts};
 
 /// Queries per batch (section 4).
 const PAPER_BATCH: u32 = 2000;
@@ -116,7 +116,7 @@ pub struct DhnswArguments {
 
 /// Details in the line about the run.
 #[derive(Debug, Serialize)]
-pub(super) struct Details<'a> {
+pub(super) struct DhnswDetails<'a> {
     sets: Vec<SetFacts<'a>>,
     metric: &'static str,
     probes: u32,
@@ -125,12 +125,12 @@ pub(super) struct Details<'a> {
     doorbell: NonZeroU32,
     cache_share: f64,
     repeats: u32,
-    device: Device<'a>,
+    device: EmulatedDevice<'a>,
 }
 
 /// The emulated network card, in the line about the run.
 #[derive(Debug, Serialize)]
-struct Device<'a> {
+struct EmulatedDevice<'a> {
     name: &'a str,
     latency_ns: u64,
     bandwidth_bytes_per_s: f64,
@@ -138,10 +138,10 @@ struct Device<'a> {
 
 impl DhnswArguments {
     /// Returns these arguments and the sets for the line about the run.
-    pub(super) fn details<'a>(&'a self, sets: &'a [Set]) -> Details<'a> {
+    pub(super) fn details<'a>(&'a self, sets: &'a [DataSet]) -> DhnswDetails<'a> {
         let DelayProfile { name, latency_ns, bandwidth_bytes_per_s, .. } = &self.emulate;
-        Details {
-            sets: sets.iter().map(Set::facts).collect(),
+        DhnswDetails {
+            sets: sets.iter().map(DataSet::facts).collect(),
             metric: self.metric.name(),
             probes: self.probes,
             partition_vectors: self.subindex_vectors(),
@@ -149,7 +149,11 @@ impl DhnswArguments {
             doorbell: self.doorbell,
             cache_share: self.cache_share,
             repeats: self.cell_repeats(),
-            device: Device { name, latency_ns: *latency_ns, bandwidth_bytes_per_s: *bandwidth_bytes_per_s },
+            device: EmulatedDevice {
+                name,
+                latency_ns: *latency_ns,
+                bandwidth_bytes_per_s: *bandwidth_bytes_per_s,
+            },
         }
     }
 

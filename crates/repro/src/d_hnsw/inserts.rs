@@ -11,11 +11,11 @@ use bathyal_index::{BuildOptions, Effort, Index, SearchOptions};
 use bathyal_vectors::groundtruth::exact_neighbors;
 use bathyal_vectors::progress::Progress;
 
-use super::measure::{ALONE, Experiment, rows_of};
+use super::measure::{ALONE, DhnswExperiment, rows_of};
 use super::node::{OpenIndex, Residency, ServedIndex};
-use super::rows::{InsertRow, Record, median_us};
+use super::rows::{DhnswRecord, InsertRow, median_us};
 use crate::records::Records;
-use crate::sets::Set;
+use crate::sets::DataSet;
 
 /// All searches use the effort for this recall.
 const RECALL: f32 = 0.95;
@@ -28,9 +28,9 @@ const SINGLES: usize = 200;
 /// Fewest vectors in the first half: fewer leave nothing to partition.
 const LEAST_VECTORS: usize = 1000;
 
-impl Experiment<'_> {
+impl DhnswExperiment<'_> {
     /// Builds an index over the first half of a set and inserts the second half, with searches in between.
-    pub(super) fn inserts(&self, set: &Set, records: &mut Records) -> Result<(), Failure> {
+    pub(super) fn inserts(&self, set: &DataSet, records: &mut Records) -> Result<(), Failure> {
         let half = set.base.count() / 2;
         if half < LEAST_VECTORS {
             return Ok(());
@@ -57,20 +57,20 @@ impl Experiment<'_> {
         let progress = self.console.progress();
         progress.stage(&format!("{}: inserts", set.name), half as u64);
         let effort = self.effort(set, &opened)?;
-        records.write(&Record::Grown(&self.measure_searches(set, (&opened, half), effort, None)?))?;
+        records.write(&DhnswRecord::Grown(&self.measure_searches(set, (&opened, half), effort, None)?))?;
         let mut vectors = half;
         for step in 1..=STEPS {
             let until = half + half * step / STEPS;
             let inserted = self.insert(set, (&writer, &opened), vectors..until, effort, &progress)?;
             vectors = until;
             let row = self.measure_searches(set, (&opened, vectors), effort, Some(inserted))?;
-            records.write(&Record::Grown(&row))?;
+            records.write(&DhnswRecord::Grown(&row))?;
         }
         Ok(())
     }
 
     /// Returns the search list and the probes that reach the recall before any insert.
-    fn effort(&self, set: &Set, opened: &OpenIndex) -> Result<(u32, u32), Failure> {
+    fn effort(&self, set: &DataSet, opened: &OpenIndex) -> Result<(u32, u32), Failure> {
         let options = SearchOptions { effort: Effort::Recall(RECALL), ..self.options(self.most_k(), None) };
         let found = opened.index.search(&rows_of(&set.query_set.queries, 0, 1)?, &options, self.control)?;
         Ok((found.search_list, found.probes.unwrap_or(self.arguments.probes)))
@@ -88,7 +88,7 @@ impl Experiment<'_> {
     /// Measures recall and cost of searches over the first `vectors` vectors of a set.
     fn measure_searches(
         &self,
-        set: &Set,
+        set: &DataSet,
         (opened, vectors): (&OpenIndex, usize),
         effort: (u32, u32),
         inserted: Option<InsertTimes>,
@@ -125,7 +125,7 @@ impl Experiment<'_> {
     /// while queries are answered.
     fn insert(
         &self,
-        set: &Set,
+        set: &DataSet,
         (writer, opened): (&Index, &OpenIndex),
         rows: std::ops::Range<usize>,
         effort: (u32, u32),

@@ -12,11 +12,11 @@ use bathyal_vectors::{IdFile, VectorFile};
 
 use super::arguments::{DhnswArguments, Part};
 use super::node::{OpenIndex, Residency, ServedIndex};
-use super::rows::{Cost, IndexedSet, RecallRow, Record, Row, median_us, phase_ns};
+use super::rows::{Cost, DhnswRecord, IndexedSet, RecallRow, SchemeRow, median_us, phase_ns};
 use super::scheme::{SCHEMES, Setup, search_lists, variations};
-use super::subjects::{ALL, PAPER, Subject};
+use super::subjects::{ALL, DhnswSubject, PAPER};
 use crate::records::Records;
-use crate::sets::Set;
+use crate::sets::DataSet;
 
 /// Requested recalls.
 const RECALLS: [f32; 3] = [0.90, 0.95, 0.99];
@@ -24,7 +24,7 @@ const RECALLS: [f32; 3] = [0.90, 0.95, 0.99];
 pub(super) const ALONE: usize = 500;
 
 /// Arguments and environment of all measurements.
-pub(super) struct Experiment<'a> {
+pub(super) struct DhnswExperiment<'a> {
     pub arguments: &'a DhnswArguments,
     pub console: &'a Console,
     pub control: Control<'a>,
@@ -73,9 +73,9 @@ impl Sum {
     }
 }
 
-impl Experiment<'_> {
+impl DhnswExperiment<'_> {
     /// Runs all measurements of a set.
-    pub(super) fn measure(&self, set: &Set, records: &mut Records) -> Result<(), Failure> {
+    pub(super) fn measure(&self, set: &DataSet, records: &mut Records) -> Result<(), Failure> {
         let mut paper_kept_bytes = 0;
         let families = self.arguments.has(Part::Families);
         for subject in ALL {
@@ -109,7 +109,7 @@ impl Experiment<'_> {
     /// Measures figure 6, and the variations of batch, doorbell and cache.
     fn schemes(
         &self,
-        set: &Set,
+        set: &DataSet,
         served: &ServedIndex,
         progress: &dyn Progress,
         records: &mut Records,
@@ -123,7 +123,7 @@ impl Experiment<'_> {
                 .collect();
             progress.stage(&format!("{}: {}", set.name, setup.scheme.name()), lists.len() as u64);
             for (at, (k, list)) in lists.into_iter().enumerate() {
-                records.write(&Record::Row(&self.row(set, served, ("recall", setup), (k, list))?))?;
+                records.write(&DhnswRecord::Row(&self.row(set, served, ("recall", setup), (k, list))?))?;
                 progress.advance(at as u64 + 1);
             }
         }
@@ -132,7 +132,7 @@ impl Experiment<'_> {
         let list = search_lists(k, quick).last().copied().unwrap_or(k);
         progress.stage(&format!("{}: batches, doorbells, caches", set.name), all.len() as u64);
         for (at, varied) in all.into_iter().enumerate() {
-            records.write(&Record::Row(&self.row(set, served, varied, (k, list))?))?;
+            records.write(&DhnswRecord::Row(&self.row(set, served, varied, (k, list))?))?;
             progress.advance(at as u64 + 1);
         }
         Ok(())
@@ -142,11 +142,11 @@ impl Experiment<'_> {
     /// cache, and returns the repeat with the median time.
     fn row(
         &self,
-        set: &Set,
+        set: &DataSet,
         served: &ServedIndex,
         (varied, setup): (&'static str, Setup),
         (k, list): (u32, u32),
-    ) -> Result<Row, Failure> {
+    ) -> Result<SchemeRow, Failure> {
         let probes = self.arguments.probes;
         let options = SearchOptions {
             effort: Effort::SearchList(list),
@@ -162,7 +162,7 @@ impl Experiment<'_> {
         }
         sums.sort_by(|(a, ..), (b, ..)| a.seconds.total_cmp(&b.seconds));
         let (sum, cache_bytes, at_once) = sums.swap_remove(sums.len() / 2);
-        Ok(Row {
+        Ok(SchemeRow {
             emulated: true,
             indexed_set: indexed_set(set, PAPER),
             varied,
@@ -183,8 +183,8 @@ impl Experiment<'_> {
     /// finds the cache as the one before left it.
     fn recalls(
         &self,
-        set: &Set,
-        subject: Subject,
+        set: &DataSet,
+        subject: DhnswSubject,
         (opened, index_bytes): (&OpenIndex, u64),
         progress: &dyn Progress,
         records: &mut Records,
@@ -206,7 +206,7 @@ impl Experiment<'_> {
                     set.name,
                     needed.saturating_sub(given) as f64 / 1e6
                 );
-                records.write(&Record::Note { note: &note })?;
+                records.write(&DhnswRecord::Note { note: &note })?;
                 break;
             }
             let mut sums = Vec::new();
@@ -219,7 +219,7 @@ impl Experiment<'_> {
             let alone = self.batches(opened, &rows_of(&set.query_set.queries, 0, some)?, &one, some)?;
             let mean = |total: u64| total as f64 / some.max(1) as f64;
             let at_once = |queries| opened.at_once(queries, sum.used.0.max(sum.used.1.unwrap_or(0)), &many);
-            records.write(&Record::Asked(&RecallRow {
+            records.write(&DhnswRecord::Asked(&RecallRow {
                 emulated: true,
                 indexed_set: indexed_set(set, subject),
                 k,
@@ -243,7 +243,7 @@ impl Experiment<'_> {
                 subject.name(),
                 set.name
             );
-            records.write(&Record::Note { note: &note })?;
+            records.write(&DhnswRecord::Note { note: &note })?;
         }
         Ok(())
     }
@@ -283,7 +283,7 @@ impl Experiment<'_> {
     }
 }
 
-fn indexed_set(set: &Set, subject: Subject) -> IndexedSet {
+fn indexed_set(set: &DataSet, subject: DhnswSubject) -> IndexedSet {
     IndexedSet {
         set: set.name.clone(),
         vectors: set.base.count(),

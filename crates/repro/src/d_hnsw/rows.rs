@@ -6,8 +6,8 @@ use serde::Serialize;
 /// A line of the records.
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case", tag = "of")]
-pub(super) enum Record<'a> {
-    Row(&'a Row),
+pub(super) enum DhnswRecord<'a> {
+    Row(&'a SchemeRow),
     Asked(&'a RecallRow),
     Grown(&'a InsertRow),
     /// A measurement that was left out, and the reason.
@@ -52,7 +52,7 @@ pub(super) struct Cost {
 /// A scheme of the paper, or ours, over the paper's sub-indexes: figure 6, tables 1 and 2, and the
 /// variations.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Row {
+pub(super) struct SchemeRow {
     /// Always true: no network card is measured.
     pub emulated: bool,
     #[serde(flatten)]

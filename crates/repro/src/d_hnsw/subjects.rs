@@ -10,11 +10,11 @@ use bathyal_index::{
 };
 
 use super::arguments::DhnswArguments;
-use crate::sets::Set;
+use crate::sets::DataSet;
 
 /// A compared index, with the options in which the report's indexes differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Subject {
+pub(super) enum DhnswSubject {
     /// Sub-indexes, which are read whole.
     Partitioned { pivots: Pivots, replicas: u32 },
     /// Groups with all codes in memory: one round.
@@ -24,32 +24,33 @@ pub(super) enum Subject {
 }
 
 /// The paper's index: pivots from a uniform sample, each vector in one sub-index.
-pub(super) const PAPER: Subject = Subject::Partitioned { pivots: Pivots::Sampled, replicas: 1 };
+pub(super) const PAPER: DhnswSubject = DhnswSubject::Partitioned { pivots: Pivots::Sampled, replicas: 1 };
 /// As in the paper, but with sub-indexes of about the same size.
-const BALANCED: Subject = Subject::Partitioned { pivots: Pivots::Balanced, replicas: 1 };
+const BALANCED: DhnswSubject = DhnswSubject::Partitioned { pivots: Pivots::Balanced, replicas: 1 };
 /// As before, with vectors near a border in both sub-indexes.
-const REPLICATED: Subject = Subject::Partitioned { pivots: Pivots::Balanced, replicas: 2 };
+const REPLICATED: DhnswSubject = DhnswSubject::Partitioned { pivots: Pivots::Balanced, replicas: 2 };
 /// All compared indexes.
-pub(super) const ALL: [Subject; 5] = [PAPER, BALANCED, REPLICATED, Subject::Cluster, Subject::Graph];
+pub(super) const ALL: [DhnswSubject; 5] =
+    [PAPER, BALANCED, REPLICATED, DhnswSubject::Cluster, DhnswSubject::Graph];
 
-impl Subject {
+impl DhnswSubject {
     /// Returns the name in tables.
     pub(super) fn name(self) -> String {
         match self {
-            Subject::Partitioned { pivots, replicas } => format!("partitioned-{pivots}-x{replicas}"),
-            Subject::Cluster => "cluster".to_owned(),
-            Subject::Graph => "graph".to_owned(),
+            DhnswSubject::Partitioned { pivots, replicas } => format!("partitioned-{pivots}-x{replicas}"),
+            DhnswSubject::Cluster => "cluster".to_owned(),
+            DhnswSubject::Graph => "graph".to_owned(),
         }
     }
 
     /// Returns true if queries of a batch share their reads.
     pub(super) fn shares(self) -> bool {
-        matches!(self, Subject::Partitioned { .. })
+        matches!(self, DhnswSubject::Partitioned { .. })
     }
 
     fn folder(self, partition_vectors: u32) -> String {
         match self {
-            Subject::Partitioned { .. } => format!("{}-p{partition_vectors}", self.name()),
+            DhnswSubject::Partitioned { .. } => format!("{}-p{partition_vectors}", self.name()),
             _ => self.name(),
         }
     }
@@ -57,12 +58,12 @@ impl Subject {
     fn options(self, arguments: &DhnswArguments) -> BuildOptions {
         let partition_vectors = arguments.subindex_vectors();
         let family: FamilyOptions = match self {
-            Subject::Partitioned { pivots, replicas } => {
+            DhnswSubject::Partitioned { pivots, replicas } => {
                 PartitionedOptions { partition_vectors, pivots, replicas, ..PartitionedOptions::default() }
                     .into()
             }
-            Subject::Cluster => ClusterOptions::default().into(),
-            Subject::Graph => {
+            DhnswSubject::Cluster => ClusterOptions::default().into(),
+            DhnswSubject::Graph => {
                 GraphOptions { layout: GraphLayoutChoice::Csr, ..GraphOptions::default() }.into()
             }
         };
@@ -72,7 +73,7 @@ impl Subject {
     /// Finds the index over `set` in the work folder, or builds it; returns its folder and its manifest.
     pub(super) fn find_or_build(
         self,
-        set: &Set,
+        set: &DataSet,
         arguments: &DhnswArguments,
         console: &Console,
     ) -> Result<(PathBuf, Manifest), Failure> {

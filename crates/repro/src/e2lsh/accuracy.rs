@@ -6,9 +6,9 @@ use std::sync::Arc;
 use bathyal_console::Failure;
 use bathyal_tier::Tier;
 
-use super::build::{BuiltTables, Plan};
-use super::experiment::{BLOCK_BYTES, Experiment};
-use super::points::Point;
+use super::build::{BuiltTables, TablePlan};
+use super::experiment::{BLOCK_BYTES, E2lshExperiment};
+use super::points::PaperPoint;
 use super::search::SearchParameters;
 
 /// Values of S, the most vectors compared at a radius, in units of 2 L: the value of equation 5, smaller and
@@ -31,7 +31,7 @@ pub(super) fn candidates(times: f64, tables: u32, k: usize) -> usize {
 
 /// The best tables so far.
 struct BestTables {
-    plan: Plan,
+    plan: TablePlan,
     name: String,
     /// Seconds of the build; `None` if the tables existed already.
     seconds: Option<f64>,
@@ -42,9 +42,9 @@ struct BestTables {
 
 /// Builds tables with each number of hashes, measures them with each S, and keeps the tables that answer the
 /// first k best.
-pub(super) fn measure(experiment: &Experiment<'_>) -> Result<(Vec<Point>, ChosenTables), Failure> {
+pub(super) fn measure(experiment: &E2lshExperiment<'_>) -> Result<(Vec<PaperPoint>, ChosenTables), Failure> {
     let base = &experiment.work.base;
-    let (mut points, mut best): (Vec<Point>, Option<BestTables>) = (Vec::new(), None);
+    let (mut points, mut best): (Vec<PaperPoint>, Option<BestTables>) = (Vec::new(), None);
     for hashes in experiment.hashes() {
         let name = format!("paper-m{hashes}-b{BLOCK_BYTES}");
         let plan = experiment.plan(experiment.ladder(hashes), base.count(), BLOCK_BYTES);
@@ -77,10 +77,10 @@ pub(super) fn measure(experiment: &Experiment<'_>) -> Result<(Vec<Point>, Chosen
 
 /// Measures tables for each k; returns the points, and the seconds of the build.
 fn measure_tables(
-    experiment: &Experiment<'_>,
-    plan: Plan,
+    experiment: &E2lshExperiment<'_>,
+    plan: TablePlan,
     name: &str,
-) -> Result<(Vec<Point>, Option<f64>), Failure> {
+) -> Result<(Vec<PaperPoint>, Option<f64>), Failure> {
     let built = experiment.find_or_build(&experiment.work.base, plan, name)?;
     let (tier, mut points) = (experiment.in_memory(&built)?, Vec::new());
     for k in &experiment.arguments.k {
@@ -91,12 +91,12 @@ fn measure_tables(
 
 /// Searches with each S, until a larger S compares no more vectors.
 fn measure_efforts(
-    experiment: &Experiment<'_>,
+    experiment: &E2lshExperiment<'_>,
     built: &BuiltTables,
     tier: &Arc<dyn Tier>,
     k: usize,
-) -> Result<Vec<Point>, Failure> {
-    let mut points: Vec<Point> = Vec::new();
+) -> Result<Vec<PaperPoint>, Failure> {
+    let mut points: Vec<PaperPoint> = Vec::new();
     for times in CANDIDATES {
         let parameters = SearchParameters {
             k,
@@ -123,7 +123,7 @@ fn measure_efforts(
 
 /// Returns the point for `k` that reaches the ratio with the least processor time, or the one with the
 /// smallest ratio if none does.
-pub(super) fn at_ratio(points: &[Point], k: usize, ratio: f32) -> Option<&Point> {
+pub(super) fn at_ratio(points: &[PaperPoint], k: usize, ratio: f32) -> Option<&PaperPoint> {
     let of_k = || points.iter().filter(|point| point.k == k);
     let enough = of_k().filter(|point| point.ratio <= f64::from(ratio));
     enough
@@ -132,12 +132,15 @@ pub(super) fn at_ratio(points: &[Point], k: usize, ratio: f32) -> Option<&Point>
 }
 
 /// Returns the search parameters of a point.
-fn parameters_of(point: &Point) -> SearchParameters {
+fn parameters_of(point: &PaperPoint) -> SearchParameters {
     SearchParameters { k: point.k, candidates: point.candidates, first: 0, read_ahead: false }
 }
 
 /// Measures reads with other block sizes, with the hashes of the chosen tables (figure 3).
-pub(super) fn block_sizes(experiment: &Experiment<'_>, chosen: &ChosenTables) -> Result<Vec<Point>, Failure> {
+pub(super) fn block_sizes(
+    experiment: &E2lshExperiment<'_>,
+    chosen: &ChosenTables,
+) -> Result<Vec<PaperPoint>, Failure> {
     let (base, mut points) = (&experiment.work.base, Vec::new());
     let ladder = *chosen.built.hashes.ladder();
     let mut sizes = experiment.arguments.block_sizes.clone();

@@ -14,7 +14,7 @@ use bathyal_vectors::progress::Progress;
 use serde::{Deserialize, Serialize};
 
 use super::filter::{Filter, LEAST_BITS};
-use super::layout::Layout;
+use super::layout::BlockLayout;
 
 /// File of the tables of addresses and the blocks.
 const INDEX_NAME: &str = "index.bin";
@@ -27,9 +27,9 @@ const ROWS: usize = 256;
 
 /// Parameters of a build.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Plan {
+pub(super) struct TablePlan {
     pub ladder: Ladder,
-    pub layout: Layout,
+    pub layout: BlockLayout,
     /// Bits of a value that index the filter of a table.
     pub filter_bits: u32,
     pub seed: u64,
@@ -38,7 +38,7 @@ pub(super) struct Plan {
 /// Parameters and data of the tables in a folder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct TablesManifest {
-    layout: Layout,
+    layout: BlockLayout,
     hashes: usize,
     first: f64,
     ratio: f64,
@@ -53,7 +53,7 @@ pub(super) struct TablesManifest {
 }
 
 impl TablesManifest {
-    fn of(plan: &Plan, base: &VectorFile) -> TablesManifest {
+    fn of(plan: &TablePlan, base: &VectorFile) -> TablesManifest {
         let (ladder, last) = (&plan.ladder, base.count().saturating_sub(1));
         TablesManifest {
             layout: plan.layout,
@@ -73,7 +73,7 @@ impl TablesManifest {
 
 /// Tables on disk, with the hash functions and the filter in memory.
 pub(super) struct BuiltTables {
-    pub plan: Plan,
+    pub plan: TablePlan,
     pub hashes: RadiusHashes,
     pub filter: Filter,
     pub path: PathBuf,
@@ -89,7 +89,7 @@ impl BuiltTables {
     /// A file that cannot be read or written; a folder with other tables; a cancellation.
     pub(super) fn find_or_build(
         base: &VectorFile,
-        plan: Plan,
+        plan: TablePlan,
         folder: &Path,
         threads: usize,
         progress: &dyn Progress,
@@ -134,7 +134,7 @@ pub(super) fn failed(path: &Path, error: std::io::Error) -> Failure {
 /// Writes both files and returns the seconds that this took.
 fn write(
     base: &VectorFile,
-    plan: &Plan,
+    plan: &TablePlan,
     hashes: &RadiusHashes,
     folder: &Path,
     threads: usize,
@@ -158,7 +158,7 @@ fn write(
             }
             let bits = plan.filter_bits;
             let buckets = map_in_threads(some, |radius| {
-                Buckets::sort(hashes, layout, (*radius, table), bits, &projections)
+                TableBuckets::sort(hashes, layout, (*radius, table), bits, &projections)
             });
             let mut placed = Vec::with_capacity(buckets.len());
             for buckets in buckets {
@@ -226,7 +226,7 @@ fn project(base: &VectorFile, hashes: &RadiusHashes, table: usize, threads: usiz
 }
 
 /// The buckets of one table of one radius.
-struct Buckets {
+struct TableBuckets {
     place: u64,
     /// Offset of each slot's first entry, and the end of the last slot's entries.
     starts: Vec<u32>,
@@ -235,14 +235,14 @@ struct Buckets {
     filter: Vec<u64>,
 }
 
-impl Buckets {
+impl TableBuckets {
     fn sort(
         hashes: &RadiusHashes,
-        layout: &Layout,
+        layout: &BlockLayout,
         (radius, table): (usize, usize),
         filter_bits: u32,
         projections: &[f32],
-    ) -> Buckets {
+    ) -> TableBuckets {
         let rows = projections.chunks_exact(hashes.ladder().hashes.max(1));
         let values: Vec<u32> = rows.map(|row| hashes.value(radius, table, row)).collect();
         let mut starts = vec![0_u32; layout.slots() + 1];
@@ -259,7 +259,7 @@ impl Buckets {
             entries[*at as usize] = (id, *value);
             *at += 1;
         }
-        Buckets { place: layout.place(radius, table), starts, entries, filter }
+        TableBuckets { place: layout.place(radius, table), starts, entries, filter }
     }
 
     /// Returns the entries of each slot.
@@ -268,7 +268,7 @@ impl Buckets {
     }
 
     /// Returns the number of blocks that are appended, that is, those without a fixed place.
-    fn appended(&self, layout: &Layout) -> u64 {
+    fn appended(&self, layout: &BlockLayout) -> u64 {
         let fixed = usize::from(layout.direct);
         let appended =
             |entries: &[(u32, u32)]| entries.len().div_ceil(layout.block_entries()).saturating_sub(fixed);
@@ -277,7 +277,7 @@ impl Buckets {
 
     /// Returns the bytes with a fixed place (slots, or first blocks), and the appended blocks, numbered from
     /// `first`.
-    fn encode(&self, layout: &Layout, first: u64) -> (Vec<u8>, Vec<u8>) {
+    fn encode(&self, layout: &BlockLayout, first: u64) -> (Vec<u8>, Vec<u8>) {
         let (block_entries, bytes) = (layout.block_entries(), layout.block_bytes as usize);
         let (mut head, mut rest, mut next) = (Vec::new(), Vec::new(), first);
         for (slot, entries) in (0..).zip(self.slots()) {

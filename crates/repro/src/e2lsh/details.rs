@@ -3,12 +3,12 @@
 use serde::Serialize;
 
 use super::build::BuiltTables;
-use super::experiment::Experiment;
+use super::experiment::E2lshExperiment;
 use crate::workload::file_name;
 
 /// Details in the line about the run: the data, the queries and the conditions of the measurements.
 #[derive(Serialize)]
-pub(super) struct Details<'a> {
+pub(super) struct E2lshDetails<'a> {
     data: String,
     vectors: usize,
     dim: usize,
@@ -28,10 +28,10 @@ pub(super) struct Details<'a> {
     srs_us: Option<f64>,
 }
 
-impl<'a> Details<'a> {
-    pub(super) fn of(experiment: &Experiment<'a>) -> Details<'a> {
+impl<'a> E2lshDetails<'a> {
+    pub(super) fn of(experiment: &E2lshExperiment<'a>) -> E2lshDetails<'a> {
         let (arguments, work) = (experiment.arguments, experiment.work);
-        Details {
+        E2lshDetails {
             data: file_name(&arguments.data),
             vectors: work.base.count(),
             dim: work.base.dim(),

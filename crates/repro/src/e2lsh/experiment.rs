@@ -16,10 +16,10 @@ use bathyal_vectors::VectorFile;
 use bathyal_vectors::groundtruth::exact_neighbors;
 
 use super::arguments::E2lshArguments;
-use super::build::{BuiltTables, Plan, failed};
+use super::build::{BuiltTables, TablePlan, failed};
 use super::filter::{Filter, LEAST_BITS};
-use super::layout::Layout;
-use super::points::{Point, hashes_of_theory};
+use super::layout::BlockLayout;
+use super::points::{PaperPoint, hashes_of_theory};
 use super::run::{Outcome, Parallelism, run};
 use super::search::{SearchParameters, Searcher};
 use crate::workload::{QuerySet, Workload};
@@ -46,7 +46,7 @@ const SAMPLE: usize = 300;
 const NEAREST_PART: f64 = 0.01;
 
 /// Arguments, data and environment of all measurements.
-pub(super) struct Experiment<'a> {
+pub(super) struct E2lshExperiment<'a> {
     pub arguments: &'a E2lshArguments,
     pub work: &'a Workload,
     pub console: &'a Console,
@@ -106,7 +106,7 @@ impl Extent {
     }
 }
 
-impl Experiment<'_> {
+impl E2lshExperiment<'_> {
     /// Returns the numbers of values of a compound hash to try, in ascending order.
     pub(super) fn hashes(&self) -> Vec<usize> {
         let theory = hashes_of_theory(&self.ladder(1), self.work.base.count());
@@ -130,22 +130,22 @@ impl Experiment<'_> {
     }
 
     /// Returns the plan of the paper's tables for `vectors` vectors.
-    pub(super) fn plan(&self, ladder: Ladder, vectors: usize, block_bytes: u32) -> Plan {
+    pub(super) fn plan(&self, ladder: Ladder, vectors: usize, block_bytes: u32) -> TablePlan {
         let id_bits = usize::BITS - vectors.saturating_sub(1).leading_zeros();
         let id_bits = id_bits.max(1);
         let fewer = FEWER_SLOT_BITS + (block_bytes / BLOCK_BYTES).max(1).ilog2();
         let slot_bits = self.arguments.slot_bits.unwrap_or(id_bits.saturating_sub(fewer).max(1));
         let (radii, tables) = (ladder.radii as u32, ladder.tables as u32);
-        let layout = Layout { radii, tables, slot_bits, id_bits, block_bytes, direct: false };
+        let layout = BlockLayout { radii, tables, slot_bits, id_bits, block_bytes, direct: false };
         let filter_bits = (id_bits + FILTER_BITS).max(LEAST_BITS);
-        Plan { ladder, layout, filter_bits, seed: self.arguments.seed }
+        TablePlan { ladder, layout, filter_bits, seed: self.arguments.seed }
     }
 
     /// Finds or builds hash tables over the vectors, under `name` in the work folder.
     pub(super) fn find_or_build(
         &self,
         base: &VectorFile,
-        plan: Plan,
+        plan: TablePlan,
         name: &str,
     ) -> Result<BuiltTables, Failure> {
         let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
@@ -189,11 +189,11 @@ impl Experiment<'_> {
         tier: &Arc<dyn Tier>,
         (experiment, variant): (&'static str, String),
         (query_set, parameters): (&QuerySet, SearchParameters),
-    ) -> Result<Point, Failure> {
+    ) -> Result<PaperPoint, Failure> {
         let parallelism = self.parallelism();
         let outcome = self.search_once((base, built), filter, tier, (query_set, parameters, parallelism))?;
         let how = (parameters, parallelism.threads, parallelism.in_flight);
-        Ok(Point::new((experiment, variant), built, base.count(), how, &[outcome]))
+        Ok(PaperPoint::new((experiment, variant), built, base.count(), how, &[outcome]))
     }
 
     /// Reads the tables into memory and returns them as a tier.

@@ -15,8 +15,8 @@ use bathyal_vectors::VectorFile;
 use bathyal_vectors::groundtruth::{OverallRatio, exact_neighbors, recall, scan};
 
 use super::accuracy::{ChosenTables, candidates};
-use super::experiment::{BLOCK_BYTES, Experiment};
-use super::points::{FamilyPoint, Point, hashes_of_theory};
+use super::experiment::{BLOCK_BYTES, E2lshExperiment};
+use super::points::{FamilyPoint, PaperPoint, hashes_of_theory};
 use super::search::SearchParameters;
 use crate::numbers::median;
 use crate::workload::QuerySet;
@@ -31,11 +31,14 @@ const SCANS: usize = 7;
 /// Points for each number of vectors.
 pub(super) struct GrowthPoints {
     pub family: Vec<FamilyPoint>,
-    pub paper: Vec<Point>,
+    pub paper: Vec<PaperPoint>,
 }
 
 /// Measures the sizes, the whole set last.
-pub(super) fn measure(experiment: &Experiment<'_>, chosen: &ChosenTables) -> Result<GrowthPoints, Failure> {
+pub(super) fn measure(
+    experiment: &E2lshExperiment<'_>,
+    chosen: &ChosenTables,
+) -> Result<GrowthPoints, Failure> {
     let base = &experiment.work.base;
     let mut sizes: Vec<usize> = experiment.arguments.sizes.iter().map(|size| *size as usize).collect();
     sizes.retain(|size| *size < base.count());
@@ -62,11 +65,11 @@ pub(super) fn measure(experiment: &Experiment<'_>, chosen: &ChosenTables) -> Res
 /// Measures the paper's tables over some vectors in memory, with L = n^rho and m = gamma log n for the rho
 /// and gamma of the whole set; `None` if no S reaches the ratio.
 fn measure_paper(
-    experiment: &Experiment<'_>,
+    experiment: &E2lshExperiment<'_>,
     chosen: &ChosenTables,
     base: &VectorFile,
     query_set: &QuerySet,
-) -> Result<Option<Point>, Failure> {
+) -> Result<Option<PaperPoint>, Failure> {
     let (all, ladder) = (experiment.work.base.count(), *chosen.built.hashes.ladder());
     let rho = (ladder.tables as f64).ln() / (all as f64).ln();
     let gamma = ladder.hashes as f64 / hashes_of_theory(&ladder, all);
@@ -115,7 +118,7 @@ fn measure_paper(
         let outcomes = again.collect::<Result<Vec<_>, _>>()?;
         let (labels, parallelism) = (("growth", "memory".to_owned()), experiment.parallelism());
         let how = (parameters, parallelism.threads, parallelism.in_flight);
-        Ok::<Point, Failure>(Point::new(labels, built, base.count(), how, &outcomes))
+        Ok::<PaperPoint, Failure>(PaperPoint::new(labels, built, base.count(), how, &outcomes))
     });
     drop(tier);
     if !whole {
@@ -125,7 +128,7 @@ fn measure_paper(
 }
 
 /// Finds or builds the family's index over some vectors; an existing index over others is an error.
-pub(super) fn find_or_build(experiment: &Experiment<'_>, base: &VectorFile) -> Result<PathBuf, Failure> {
+pub(super) fn find_or_build(experiment: &E2lshExperiment<'_>, base: &VectorFile) -> Result<PathBuf, Failure> {
     let path = experiment.folder(&format!("lsh-n{}", base.count()));
     if !path.exists() {
         let options = BuildOptions {
@@ -154,7 +157,7 @@ pub(super) fn find_or_build(experiment: &Experiment<'_>, base: &VectorFile) -> R
 
 /// Measures the family's index over some vectors at the requested ratio, from its file and in memory.
 fn measure_family(
-    experiment: &Experiment<'_>,
+    experiment: &E2lshExperiment<'_>,
     base: &VectorFile,
     query_set: &QuerySet,
 ) -> Result<Vec<FamilyPoint>, Failure> {
@@ -181,7 +184,7 @@ fn measure_family(
 }
 
 fn point(
-    experiment: &Experiment<'_>,
+    experiment: &E2lshExperiment<'_>,
     index: &Index,
     (device, k, scan_ms): (&'static str, usize, f64),
     query_set: &QuerySet,

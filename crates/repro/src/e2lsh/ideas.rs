@@ -3,18 +3,21 @@
 use bathyal_console::Failure;
 
 use super::accuracy::ChosenTables;
-use super::build::{BuiltTables, Plan};
-use super::experiment::Experiment;
+use super::build::{BuiltTables, TablePlan};
+use super::experiment::E2lshExperiment;
 use super::filter::Filter;
-use super::layout::Layout;
-use super::points::Point;
+use super::layout::BlockLayout;
+use super::points::PaperPoint;
 use super::search::SearchParameters;
 
 /// Target fill of first blocks that have a fixed place.
 const FILL: f64 = 0.6;
 
 /// Measures the improvements one after the other, each on top of those before it.
-pub(super) fn measure(experiment: &Experiment<'_>, chosen: &ChosenTables) -> Result<Vec<Point>, Failure> {
+pub(super) fn measure(
+    experiment: &E2lshExperiment<'_>,
+    chosen: &ChosenTables,
+) -> Result<Vec<PaperPoint>, Failure> {
     let ChosenTables { built, in_memory: tables, searches, .. } = chosen;
     let base = &experiment.work.base;
     let first = experiment.extent.nearest_radius();
@@ -55,8 +58,8 @@ pub(super) fn measure(experiment: &Experiment<'_>, chosen: &ChosenTables) -> Res
 
 /// Returns the plan without tables of addresses: hash values select first blocks, as many as the entries
 /// fill.
-fn direct_plan(plan: &Plan, vectors: usize) -> Plan {
+fn direct_plan(plan: &TablePlan, vectors: usize) -> TablePlan {
     let blocks = vectors as f64 / (FILL * plan.layout.block_entries() as f64);
     let slot_bits = (blocks.max(2.0).log2().round() as u32).max(1);
-    Plan { layout: Layout { slot_bits, direct: true, ..plan.layout }, ..*plan }
+    TablePlan { layout: BlockLayout { slot_bits, direct: true, ..plan.layout }, ..*plan }
 }

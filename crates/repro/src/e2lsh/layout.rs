@@ -24,7 +24,7 @@ const CHECKSUM_AT: std::ops::Range<usize> = 12..16;
 
 /// Numbers and sizes of tables, slots and blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Layout {
+pub(super) struct BlockLayout {
     /// Radii (r).
     pub radii: u32,
     /// Tables per radius (L).
@@ -42,14 +42,14 @@ pub(super) struct Layout {
 
 /// A decoded block.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Block<'a> {
+pub(super) struct TableBlock<'a> {
     /// Number of the next block of the chain.
     pub next: Option<u64>,
     entries: &'a [[u8; ENTRY_BYTES]],
     id_bits: u32,
 }
 
-impl Block<'_> {
+impl TableBlock<'_> {
     /// Returns ids and fingerprints.
     pub(super) fn entries(&self) -> impl ExactSizeIterator<Item = (u32, u32)> + '_ {
         let mask = (1_u64 << self.id_bits) - 1;
@@ -61,7 +61,7 @@ impl Block<'_> {
     }
 }
 
-impl Layout {
+impl BlockLayout {
     /// Checks that ids and fingerprints fit into an entry.
     ///
     /// # Errors
@@ -169,7 +169,7 @@ impl Layout {
     ///
     /// # Errors
     /// A sentence if the block is damaged, or is another block.
-    pub(super) fn decode_block<'a>(&self, block: u64, bytes: &'a [u8]) -> Result<Block<'a>, String> {
+    pub(super) fn decode_block<'a>(&self, block: u64, bytes: &'a [u8]) -> Result<TableBlock<'a>, String> {
         let whole = bytes.len() == self.block_bytes as usize;
         if !whole || bytes[CHECKSUM_AT] != block_check(block, bytes).to_le_bytes() {
             return Err(format!("block {block} does not match its checksum"));
@@ -178,7 +178,7 @@ impl Layout {
         let count = usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
         let entries = &bytes[HEADER_BYTES..].as_chunks().0;
         match entries.get(..count) {
-            Some(entries) => Ok(Block { next: next.checked_sub(1), entries, id_bits: self.id_bits }),
+            Some(entries) => Ok(TableBlock { next: next.checked_sub(1), entries, id_bits: self.id_bits }),
             None => Err(format!("block {block} has {count} entries, but only {} fit", entries.len())),
         }
     }
@@ -196,15 +196,15 @@ fn block_check(block: u64, bytes: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    const LAYOUT: Layout =
-        Layout { radii: 3, tables: 5, slot_bits: 10, id_bits: 18, block_bytes: 512, direct: false };
+    const LAYOUT: BlockLayout =
+        BlockLayout { radii: 3, tables: 5, slot_bits: 10, id_bits: 18, block_bytes: 512, direct: false };
 
     #[test]
     fn a_block_has_as_many_entries_as_in_the_paper() {
         assert_eq!(LAYOUT.block_entries(), 99);
         assert!(LAYOUT.check().is_ok());
         for (slot_bits, id_bits) in [(10, 19), (0, 8), (29, 8)] {
-            assert!(Layout { slot_bits, id_bits, ..LAYOUT }.check().is_err(), "{slot_bits} {id_bits}");
+            assert!(BlockLayout { slot_bits, id_bits, ..LAYOUT }.check().is_err(), "{slot_bits} {id_bits}");
         }
     }
 
@@ -242,7 +242,7 @@ mod tests {
         assert!(LAYOUT.decode_slot(0, 0, &[]).is_err());
         assert_eq!(LAYOUT.slot_span(1, 2), Span::at((1024 + 2) * 8, 8));
         assert_eq!(LAYOUT.block_span(3), Span::at(15 * 1024 * 8 + 3 * 512, 512));
-        let direct = Layout { direct: true, ..LAYOUT };
+        let direct = BlockLayout { direct: true, ..LAYOUT };
         assert_eq!((direct.block_span(3), direct.first_block(2, 5)), (Span::at(3 * 512, 512), 2053));
     }
 }

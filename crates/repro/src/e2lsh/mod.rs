@@ -22,9 +22,9 @@ use crate::records::Records;
 use crate::workload::{Sources, Workload, make_folders};
 use arguments::E2lshArguments;
 use bathyal_kernels::Metric;
-use details::{Details, TablesRecord};
-use experiment::{Experiment, Extent};
-use points::{Point, Record};
+use details::{E2lshDetails, TablesRecord};
+use experiment::{E2lshExperiment, Extent};
+use points::{E2lshRecord, PaperPoint};
 
 pub(crate) fn run(arguments: &E2lshArguments, console: &Console) -> Result<(), Failure> {
     make_folders(&arguments.work, &arguments.output)?;
@@ -51,11 +51,11 @@ pub(crate) fn run(arguments: &E2lshArguments, console: &Console) -> Result<(), F
     }
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
     let extent = Extent::of(&work.base, console)?;
-    let experiment = Experiment { arguments, work: &work, console, control, extent };
+    let experiment = E2lshExperiment { arguments, work: &work, console, control, extent };
     // Build the family's index first, because it refuses vectors that no index takes before anything slow
     // runs.
     growth::find_or_build(&experiment, &work.base)?;
-    let mut records = Records::create(&arguments.output, "e2lsh", &Details::of(&experiment))?;
+    let mut records = Records::create(&arguments.output, "e2lsh", &E2lshDetails::of(&experiment))?;
     let (points, chosen) = accuracy::measure(&experiment)?;
     records.write(&TablesRecord::of(&chosen.built))?;
     write_points(&points, &mut records)?;
@@ -65,11 +65,11 @@ pub(crate) fn run(arguments: &E2lshArguments, console: &Console) -> Result<(), F
     write_points(&speeds::synchronous(&experiment, &chosen)?, &mut records)?;
     let grown = growth::measure(&experiment, &chosen)?;
     write_points(&grown.paper, &mut records)?;
-    grown.family.iter().try_for_each(|point| records.write(&Record::Family(point)))?;
+    grown.family.iter().try_for_each(|point| records.write(&E2lshRecord::Family(point)))?;
     experiment.remove(&chosen.name)?;
     records.print_location(console)
 }
 
-fn write_points(points: &[Point], records: &mut Records) -> Result<(), Failure> {
-    points.iter().try_for_each(|point| records.write(&Record::Paper(point)))
+fn write_points(points: &[PaperPoint], records: &mut Records) -> Result<(), Failure> {
+    points.iter().try_for_each(|point| records.write(&E2lshRecord::Paper(point)))
 }

@@ -10,7 +10,7 @@ use crate::numbers::median;
 
 /// The paper's hash tables searched with one set of parameters.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Point {
+pub(super) struct PaperPoint {
     /// Name of the experiment that the point belongs to.
     pub experiment: &'static str,
     /// Difference from the other points of the experiment.
@@ -60,7 +60,7 @@ pub(super) struct Point {
     pub faults: Option<f64>,
 }
 
-impl Point {
+impl PaperPoint {
     /// Summarizes repeats of the same search; `outcomes` must not be empty.
     pub(super) fn new(
         (experiment, variant): (&'static str, String),
@@ -68,10 +68,10 @@ impl Point {
         vectors: usize,
         (parameters, threads, in_flight): (SearchParameters, usize, usize),
         outcomes: &[Outcome],
-    ) -> Point {
+    ) -> PaperPoint {
         let (ladder, counters) = (built.hashes.ladder(), outcomes[0].counters);
         let median_of = |value: fn(&Outcome) -> f64| median(outcomes.iter().map(value).collect());
-        Point {
+        PaperPoint {
             experiment,
             variant,
             emulated: false,
@@ -115,9 +115,9 @@ impl Point {
     }
 
     /// Adds the model's time per query, in nanoseconds, and its error.
-    pub(super) fn with_prediction(self, ns: f64) -> Point {
+    pub(super) fn with_prediction(self, ns: f64) -> PaperPoint {
         let error = ns / self.query_ns() - 1.0;
-        Point { predicted_ns: Some(ns), error: Some(error), ..self }
+        PaperPoint { predicted_ns: Some(ns), error: Some(error), ..self }
     }
 }
 
@@ -157,7 +157,7 @@ pub(super) struct FamilyPoint {
 /// A line of the records.
 #[derive(Serialize)]
 #[serde(tag = "index", rename_all = "lowercase")]
-pub(super) enum Record<'a> {
-    Paper(&'a Point),
+pub(super) enum E2lshRecord<'a> {
+    Paper(&'a PaperPoint),
     Family(&'a FamilyPoint),
 }

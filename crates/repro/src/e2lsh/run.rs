@@ -12,7 +12,7 @@ use bathyal_tier::{Control, Engine, EngineOptions, RunError, Tier};
 use bathyal_vectors::groundtruth::ratio_of_query;
 use serde::Serialize;
 
-use super::search::{Counters, Scratch, SearchParameters, Searcher};
+use super::search::{SearchParameters, Searcher, TableCounters, TableScratch};
 use crate::workload::QuerySet;
 
 /// Bytes of read buffers of a thread.
@@ -35,7 +35,7 @@ pub(super) struct Outcome {
     pub ratio: f64,
     /// Share of queries that found a vector within c^2 times the nearest distance.
     pub within: f64,
-    pub counters: Counters,
+    pub counters: TableCounters,
     /// Queries per second of elapsed time.
     pub qps: f64,
     /// Processor nanoseconds per query, summed over all threads.
@@ -50,7 +50,7 @@ struct QueryResult {
     /// Number of the query.
     query: usize,
     found: Vec<Neighbor>,
-    cost: Counters,
+    cost: TableCounters,
     ns: u64,
 }
 
@@ -83,7 +83,8 @@ pub(super) fn run(
     });
     let seconds = began.elapsed().as_secs_f64();
     let processor = before.zip(processor_seconds()).map_or(seconds, |(from, to)| to - from);
-    let (mut counters, mut latency, mut ratios, mut within) = (Counters::default(), 0, Vec::new(), 0_u64);
+    let (mut counters, mut latency, mut ratios, mut within) =
+        (TableCounters::default(), 0, Vec::new(), 0_u64);
     let nearest = searcher.built.hashes.ladder().ratio.powi(2);
     // Sort by query, so that sums do not depend on the order of completion.
     let mut results = outcomes.into_iter().collect::<Result<Vec<_>, _>>()?.concat();
@@ -125,7 +126,7 @@ fn search_rows(
         ..EngineOptions::default()
     };
     let mut engine = Engine::new(tier, options)?;
-    let free: Rc<RefCell<Vec<Scratch>>> = Rc::default();
+    let free: Rc<RefCell<Vec<TableScratch>>> = Rc::default();
     let mut results = Vec::with_capacity(rows.len());
     let mut failure = None;
     let outcome = engine.run(

@@ -25,7 +25,7 @@ pub(super) struct SearchParameters {
 
 /// Counters of searches, summed over queries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub(super) struct Counters {
+pub(super) struct TableCounters {
     pub queries: u64,
     /// Radii searched.
     pub radii: u64,
@@ -47,9 +47,9 @@ pub(super) struct Counters {
     pub compared: u64,
 }
 
-impl Counters {
+impl TableCounters {
     /// Adds the counters of `other`.
-    pub(super) fn add(&mut self, other: &Counters) {
+    pub(super) fn add(&mut self, other: &TableCounters) {
         let pairs = [
             (&mut self.queries, other.queries),
             (&mut self.radii, other.radii),
@@ -67,7 +67,7 @@ impl Counters {
     }
 
     /// Returns the mean of a counter per query.
-    pub(super) fn mean(&self, counter: impl Fn(&Counters) -> u64) -> f64 {
+    pub(super) fn mean(&self, counter: impl Fn(&TableCounters) -> u64) -> f64 {
         counter(self) as f64 / self.queries.max(1) as f64
     }
 
@@ -119,7 +119,7 @@ impl VisitedIds {
 }
 
 /// Memory of one running query.
-pub(super) struct Scratch {
+pub(super) struct TableScratch {
     point: Vec<f32>,
     /// Projections for all tables, one after the other.
     projections: Vec<f32>,
@@ -131,12 +131,12 @@ pub(super) struct Scratch {
     reading: Vec<Chain>,
     /// Chains of the next radius, whose first blocks are read together with those of the current one.
     next: Vec<Chain>,
-    counters: Counters,
+    counters: TableCounters,
 }
 
-impl Default for Scratch {
-    fn default() -> Scratch {
-        Scratch {
+impl Default for TableScratch {
+    fn default() -> TableScratch {
+        TableScratch {
             point: Vec::new(),
             projections: Vec::new(),
             seen: VisitedIds::default(),
@@ -146,7 +146,7 @@ impl Default for Scratch {
             chains: Vec::new(),
             reading: Vec::new(),
             next: Vec::new(),
-            counters: Counters::default(),
+            counters: TableCounters::default(),
         }
     }
 }
@@ -161,8 +161,8 @@ impl Searcher<'_> {
         cx: Cx,
         query: &[u8],
         parameters: SearchParameters,
-        scratch: &mut Scratch,
-    ) -> Result<(Vec<Neighbor>, Counters), Failure> {
+        scratch: &mut TableScratch,
+    ) -> Result<(Vec<Neighbor>, TableCounters), Failure> {
         let ladder = self.built.hashes.ladder();
         self.begin(query, parameters, scratch);
         let mut radius = parameters.first;
@@ -201,9 +201,9 @@ impl Searcher<'_> {
     }
 
     /// Resets the scratch memory and projects the query for all radii.
-    fn begin(&self, query: &[u8], parameters: SearchParameters, scratch: &mut Scratch) {
+    fn begin(&self, query: &[u8], parameters: SearchParameters, scratch: &mut TableScratch) {
         let hashes = &self.built.hashes;
-        scratch.counters = Counters { queries: 1, ..Counters::default() };
+        scratch.counters = TableCounters { queries: 1, ..TableCounters::default() };
         scratch.found.reset(parameters.k);
         scratch.seen.reset(self.base.count());
         scratch.next.clear();
@@ -213,9 +213,9 @@ impl Searcher<'_> {
     }
 
     /// Finds the chains of a radius, with a read of each table or, in a direct layout, without reads.
-    async fn look_up(&self, cx: &Cx, radius: usize, scratch: &mut Scratch) -> Result<(), Failure> {
+    async fn look_up(&self, cx: &Cx, radius: usize, scratch: &mut TableScratch) -> Result<(), Failure> {
         let (layout, hashes) = (&self.built.plan.layout, &self.built.hashes);
-        let Scratch { projections, slots, spans, chains, counters, .. } = scratch;
+        let TableScratch { projections, slots, spans, chains, counters, .. } = scratch;
         slots.clear();
         spans.clear();
         chains.clear();
@@ -258,7 +258,7 @@ impl Searcher<'_> {
         query: &[u8],
         parameters: SearchParameters,
         before: Vec<(Chain, Vec<u8>)>,
-        scratch: &mut Scratch,
+        scratch: &mut TableScratch,
     ) -> Result<Option<Vec<(Chain, Vec<u8>)>>, Failure> {
         let layout = &self.built.plan.layout;
         let (mut left, mut early) = (parameters.candidates, None);
@@ -296,9 +296,9 @@ impl Searcher<'_> {
         chain: Chain,
         bytes: &[u8],
         left: &mut usize,
-        scratch: &mut Scratch,
+        scratch: &mut TableScratch,
     ) -> Result<(), Failure> {
-        let Scratch { seen, found, chains, counters, .. } = scratch;
+        let TableScratch { seen, found, chains, counters, .. } = scratch;
         if *left == 0 {
             return Ok(());
         }

@@ -16,9 +16,9 @@ use bathyal_vectors::VectorFile;
 
 use super::accuracy::ChosenTables;
 use super::build::failed;
-use super::experiment::Experiment;
+use super::experiment::E2lshExperiment;
 use super::mapped::{MmapTier, waited_faults};
-use super::points::Point;
+use super::points::PaperPoint;
 use super::run::Parallelism;
 use super::search::SearchParameters;
 use crate::workload::QuerySet;
@@ -66,7 +66,7 @@ const WITH_THREADS: [usize; 2] = [4, 8];
 const SYNCHRONOUS: usize = 3;
 
 /// A device, and its cost in the model.
-struct Device {
+struct ModelDevice {
     name: String,
     tier: Arc<dyn Tier>,
     emulated: bool,
@@ -76,13 +76,16 @@ struct Device {
 /// A search on a device; cells take turns.
 struct Cell<'d> {
     experiment: &'static str,
-    device: &'d Device,
+    device: &'d ModelDevice,
     parameters: SearchParameters,
     parallelism: Parallelism,
 }
 
 /// Measures all cells in turns, and predicts the speed of each by the model.
-pub(super) fn measure(experiment: &Experiment<'_>, chosen: &ChosenTables) -> Result<Vec<Point>, Failure> {
+pub(super) fn measure(
+    experiment: &E2lshExperiment<'_>,
+    chosen: &ChosenTables,
+) -> Result<Vec<PaperPoint>, Failure> {
     let (devices, parts) = devices(experiment, chosen)?;
     let mut cells = Vec::new();
     for parameters in &chosen.searches {
@@ -114,10 +117,10 @@ pub(super) fn measure(experiment: &Experiment<'_>, chosen: &ChosenTables) -> Res
 }
 
 fn measure_in_turns(
-    experiment: &Experiment<'_>,
+    experiment: &E2lshExperiment<'_>,
     chosen: &ChosenTables,
     cells: &[Cell<'_>],
-) -> Result<Vec<Point>, Failure> {
+) -> Result<Vec<PaperPoint>, Failure> {
     let (base, query_set) = (&experiment.work.base, &experiment.work.all);
     let mut outcomes: Vec<Vec<_>> = cells.iter().map(|_| Vec::new()).collect();
     let progress = experiment.console.progress();
@@ -140,18 +143,18 @@ fn measure_in_turns(
     let point = |cell: &Cell<'_>, outcomes: &[_]| {
         let how = (cell.parameters, cell.parallelism.threads, cell.parallelism.in_flight);
         let labels = (cell.experiment, cell.device.name.clone());
-        let point = Point::new(labels, &chosen.built, base.count(), how, outcomes);
-        Point { emulated: cell.device.emulated, ..point }
+        let point = PaperPoint::new(labels, &chosen.built, base.count(), how, outcomes);
+        PaperPoint { emulated: cell.device.emulated, ..point }
     };
-    let points: Vec<Point> =
+    let points: Vec<PaperPoint> =
         cells.iter().zip(&outcomes).map(|(cell, outcomes)| point(cell, outcomes)).collect();
-    let compute_ns_of = |measured: &Point| {
-        let same = |point: &&Point| {
+    let compute_ns_of = |measured: &PaperPoint| {
+        let same = |point: &&PaperPoint| {
             (point.experiment, point.k, point.variant.as_str()) == ("devices", measured.k, "memory")
         };
         points.iter().find(same).map(|point| point.query_ns())
     };
-    let predict = |(cell, point): (&Cell<'_>, &Point)| match (cell.device.cost, compute_ns_of(point)) {
+    let predict = |(cell, point): (&Cell<'_>, &PaperPoint)| match (cell.device.cost, compute_ns_of(point)) {
         (Some(cost), Some(compute_ns)) => {
             // Threads compute and submit reads in parallel, but share one device.
             let threads = cell.parallelism.threads as f64;
@@ -167,10 +170,10 @@ fn measure_in_turns(
 /// Returns the devices (memory, the file, its stripes, and emulations on top of memory) and the files of the
 /// stripes.
 fn devices(
-    experiment: &Experiment<'_>,
+    experiment: &E2lshExperiment<'_>,
     chosen: &ChosenTables,
-) -> Result<(Vec<Device>, Vec<PathBuf>), Failure> {
-    let real = |name: &str, tier, cost| Device { name: name.to_owned(), tier, emulated: false, cost };
+) -> Result<(Vec<ModelDevice>, Vec<PathBuf>), Failure> {
+    let real = |name: &str, tier, cost| ModelDevice { name: name.to_owned(), tier, emulated: false, cost };
     let profile = experiment.arguments.file_profile.as_ref().filter(|profile| profile.iops > 0.0);
     let cost =
         profile.map(|profile| ReadCost { request_ns: profile.issue_ns as f64, read_ns: 1e9 / profile.iops });
@@ -192,7 +195,7 @@ fn devices(
         let read_ns = 1e9 / (drive.reads_per_second * f64::from(count));
         let tier = Arc::new(DelayTier::new(chosen.in_memory.clone(), delay));
         let cost = Some(ReadCost { request_ns: issue_ns as f64, read_ns });
-        devices.push(Device { name, tier, emulated: true, cost });
+        devices.push(ModelDevice { name, tier, emulated: true, cost });
     }
     Ok((devices, parts))
 }
@@ -213,7 +216,7 @@ fn emulation(drive: &Drive, count: u32, (interface, issue_ns): Interface) -> (St
 
 /// Stripes the index over `count` files and returns their paths.
 fn write_stripes(
-    experiment: &Experiment<'_>,
+    experiment: &E2lshExperiment<'_>,
     chosen: &ChosenTables,
     count: usize,
 ) -> Result<Vec<PathBuf>, Failure> {
@@ -248,7 +251,10 @@ fn write_stripes(
 /// Measures synchronous reads in turns with asynchronous ones: the mapped file with one query at a time and
 /// an empty page cache; the file and an emulated device with one read at a time; and both with interleaved
 /// queries.
-pub(super) fn synchronous(experiment: &Experiment<'_>, chosen: &ChosenTables) -> Result<Vec<Point>, Failure> {
+pub(super) fn synchronous(
+    experiment: &E2lshExperiment<'_>,
+    chosen: &ChosenTables,
+) -> Result<Vec<PaperPoint>, Failure> {
     let count = experiment.work.all.queries.count().min(experiment.arguments.synchronous_queries as usize);
     let all = &experiment.work.all;
     let rows = (0..count).flat_map(|row| all.queries.row(row).iter().copied()).collect();
@@ -279,12 +285,12 @@ pub(super) fn synchronous(experiment: &Experiment<'_>, chosen: &ChosenTables) ->
     }
     let point = |at: usize, variant: String, parallelism: Parallelism| {
         let how = (parameters, 1, parallelism.in_flight);
-        Point::new(("synchronous", variant), &chosen.built, base.count(), how, &outcomes[at])
+        PaperPoint::new(("synchronous", variant), &chosen.built, base.count(), how, &outcomes[at])
     };
     let runs = count as f64 * f64::from(experiment.arguments.repeats);
-    let emulated = |point| Point { emulated: true, ..point };
+    let emulated = |point| PaperPoint { emulated: true, ..point };
     Ok(vec![
-        Point { faults: Some(faults as f64 / runs), ..point(0, "file, mapped".into(), alone) },
+        PaperPoint { faults: Some(faults as f64 / runs), ..point(0, "file, mapped".into(), alone) },
         point(1, "file, a read at a time".into(), alone),
         point(2, "file, interleaved".into(), many),
         emulated(point(3, format!("{name}, a read at a time"), alone)),

@@ -10,7 +10,7 @@ use clap::builder::RangedU64ValueParser;
 use serde::Serialize;
 
 use super::model::Machine;
-use crate::sets::{Set, SetArguments, SetFacts};
+use crate::sets::{DataSet, SetArguments, SetFacts};
 
 /// Default number of queries.
 const QUERIES: u32 = 2000;
@@ -100,7 +100,7 @@ pub struct GustannArguments {
 
 /// Details in the line about the run.
 #[derive(Debug, Serialize)]
-pub(super) struct Details<'a> {
+pub(super) struct GustannDetails<'a> {
     sets: Vec<SetFacts<'a>>,
     metric: &'static str,
     k: u32,
@@ -121,11 +121,11 @@ struct Predicted {
 
 impl GustannArguments {
     /// Returns these arguments and the sets for the line about the run.
-    pub(super) fn details<'a>(&self, sets: &'a [Set]) -> Details<'a> {
+    pub(super) fn details<'a>(&self, sets: &'a [DataSet]) -> GustannDetails<'a> {
         // The price without disks, because their number varies.
         let machine = Machine { price: self.price, ..self.machine(self.ssds) };
-        Details {
-            sets: sets.iter().map(Set::facts).collect(),
+        GustannDetails {
+            sets: sets.iter().map(DataSet::facts).collect(),
             metric: self.metric.name(),
             k: self.k,
             predicted: Predicted { machine, price_ssd: self.price_ssd },

@@ -10,10 +10,10 @@ use bathyal_vectors::VectorFile;
 use bathyal_vectors::groundtruth::exact_neighbors;
 use serde::Serialize;
 
-use super::measure::{Experiment, RECALLS};
-use super::rows::Row;
-use super::subjects::Subject;
-use crate::sets::Set;
+use super::measure::{GustannExperiment, RECALLS};
+use super::rows::SearchRow;
+use super::subjects::GustannSubject;
+use crate::sets::DataSet;
 use crate::workload::{QuerySet, make_folders};
 
 /// Most vectors and queries of a set that are repeated: one index is built for each length.
@@ -21,7 +21,7 @@ const MOST_COPIED: (usize, usize) = (25_000, 500);
 /// Lengths in a quick run, which only shows that everything works.
 const QUICK: usize = 2;
 /// Indexes that a card searches: a graph with one record at a time, and groups.
-const SUBJECTS: [Subject; 2] = [Subject::GraphAlone, Subject::Cluster];
+const SUBJECTS: [GustannSubject; 2] = [GustannSubject::GraphAlone, GustannSubject::Cluster];
 
 /// An index over repeated vectors.
 #[derive(Clone, Debug, Serialize)]
@@ -31,12 +31,12 @@ pub(super) struct CopyRow {
     /// Bytes of a graph record on disk: vector, links and the rest.
     pub(super) stored_bytes: usize,
     #[serde(flatten)]
-    pub(super) row: Row,
+    pub(super) row: SearchRow,
 }
 
-impl Experiment<'_> {
+impl GustannExperiment<'_> {
     /// Measures indexes over vectors of each length, made from the first vectors of `set`.
-    pub(super) fn measure_copies(&self, set: &Set) -> Result<Vec<CopyRow>, Failure> {
+    pub(super) fn measure_copies(&self, set: &DataSet) -> Result<Vec<CopyRow>, Failure> {
         let count = set.base.count().min(MOST_COPIED.0);
         let (base, queries) = (&set.base, &set.query_set.queries);
         let first = VectorFile::from_rows(base.element(), base.dim(), rows(base, count, 1))?;
@@ -53,7 +53,7 @@ impl Experiment<'_> {
             let repeated = |file: &VectorFile, count| {
                 VectorFile::from_rows(file.element(), file.dim() * copies, rows(file, count, copies))
             };
-            let set = Set {
+            let set = DataSet {
                 name: set.name.clone(),
                 folder: set.folder.join(format!("{count}-x{copies}")),
                 base: repeated(base, count)?,

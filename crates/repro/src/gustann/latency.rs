@@ -20,12 +20,12 @@ pub(super) struct LoadRow {
     pub(super) set: String,
     pub(super) index: &'static str,
     #[serde(flatten)]
-    pub(super) load: Load,
+    pub(super) load: LoadPrediction,
 }
 
 /// Prediction for one number of queries in flight.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Load {
+pub(super) struct LoadPrediction {
     /// Always true: nothing was measured.
     pub(super) predicted: bool,
     pub(super) in_flight: u32,
@@ -38,12 +38,12 @@ pub(super) struct Load {
 
 impl Machine {
     /// Returns the predictions for queries with this demand and this many rounds.
-    pub(super) fn loads(&self, demand: &QueryDemand, rounds: f64) -> Vec<Load> {
+    pub(super) fn loads(&self, demand: &QueryDemand, rounds: f64) -> Vec<LoadPrediction> {
         let demands = self.demands(demand).map(|(_, seconds)| seconds);
         let delay = rounds * (self.read_us + self.launch_us) * 1e-6;
         let alone = delay + demands.iter().sum::<f64>();
         let slowest = demands.iter().copied().fold(0.0, f64::max);
-        let load = |(in_flight, qps): (u32, f64)| Load {
+        let load = |(in_flight, qps): (u32, f64)| LoadPrediction {
             predicted: true,
             in_flight,
             qps,

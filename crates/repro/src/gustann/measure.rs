@@ -15,11 +15,11 @@ use bathyal_vectors::progress::{Progress, Silent};
 use super::arguments::GustannArguments;
 use super::latency::LoadRow;
 use super::model::QueryDemand;
-use super::rows::{Record, Row};
-use super::subjects::{ALL, Subject};
+use super::rows::{GustannRecord, SearchRow};
+use super::subjects::{ALL, GustannSubject};
 use super::walk::StartPoints;
 use crate::records::Records;
-use crate::sets::Set;
+use crate::sets::DataSet;
 
 /// Requested recalls.
 pub(super) const RECALLS: [f32; 3] = [0.90, 0.95, 0.99];
@@ -36,7 +36,7 @@ const SCAN_OPERATIONS: f64 = 12.0;
 const MOST_DISKS: u32 = 6;
 
 /// Arguments and environment of all measurements.
-pub(super) struct Experiment<'a> {
+pub(super) struct GustannExperiment<'a> {
     pub(super) arguments: &'a GustannArguments,
     pub(super) console: &'a Console,
     pub(super) control: Control<'a>,
@@ -44,7 +44,7 @@ pub(super) struct Experiment<'a> {
 
 /// An index, with the numbers that determine the work of a card.
 pub(super) struct CardIndex {
-    subject: Subject,
+    subject: GustannSubject,
     codes: PlaneCodes,
     /// Mean and largest number of links of a vector in a graph.
     degree: (f64, u32),
@@ -52,26 +52,30 @@ pub(super) struct CardIndex {
     groups: (u32, f64),
 }
 
-impl Experiment<'_> {
+impl GustannExperiment<'_> {
     /// Runs all measurements of a set.
-    pub(super) fn measure(&self, set: &Set, records: &mut Records) -> Result<(), Failure> {
+    pub(super) fn measure(&self, set: &DataSet, records: &mut Records) -> Result<(), Failure> {
         let mut rows = Vec::new();
         for subject in ALL {
             let found = self.search(set, subject, &RECALLS)?;
-            found.iter().try_for_each(|row| records.write(&Record::Row(row)))?;
+            found.iter().try_for_each(|row| records.write(&GustannRecord::Row(row)))?;
             rows.extend(found);
         }
-        self.loads(&rows).iter().try_for_each(|load| records.write(&Record::Loaded(load)))?;
-        self.measure_starts(set, &rows)?.iter().try_for_each(|start| records.write(&Record::Begun(start)))?;
-        self.measure_other_queries(set)?.iter().try_for_each(|row| records.write(&Record::Queried(row)))?;
-        self.measure_copies(set)?.iter().try_for_each(|row| records.write(&Record::Copied(row)))
+        self.loads(&rows).iter().try_for_each(|load| records.write(&GustannRecord::Loaded(load)))?;
+        self.measure_starts(set, &rows)?
+            .iter()
+            .try_for_each(|start| records.write(&GustannRecord::Begun(start)))?;
+        self.measure_other_queries(set)?
+            .iter()
+            .try_for_each(|row| records.write(&GustannRecord::Queried(row)))?;
+        self.measure_copies(set)?.iter().try_for_each(|row| records.write(&GustannRecord::Copied(row)))
     }
 
     /// Returns the predictions of figure 17, for the rows of the lowest recall that a card answers.
-    fn loads(&self, rows: &[Row]) -> Vec<LoadRow> {
+    fn loads(&self, rows: &[SearchRow]) -> Vec<LoadRow> {
         let machine = self.arguments.machine(self.arguments.ssds);
         let rows = rows.iter().filter(|row| row.asked == RECALLS[0] && row.on_card);
-        let loads_of_row = |row: &Row| {
+        let loads_of_row = |row: &SearchRow| {
             let (set, index) = (row.set.clone(), row.index);
             let loads = machine.loads(&row.demand, row.rounds);
             loads.into_iter().map(move |load| LoadRow { set: set.clone(), index, load })
@@ -80,7 +84,12 @@ impl Experiment<'_> {
     }
 
     /// Builds the index if it does not exist, and searches it at each of `recalls`.
-    pub(super) fn search(&self, set: &Set, subject: Subject, recalls: &[f32]) -> Result<Vec<Row>, Failure> {
+    pub(super) fn search(
+        &self,
+        set: &DataSet,
+        subject: GustannSubject,
+        recalls: &[f32],
+    ) -> Result<Vec<SearchRow>, Failure> {
         let (path, manifest) = subject.find_or_build(set, self.arguments, self.console)?;
         let card_index = CardIndex::of(subject, &path, &manifest)?;
         let index = Index::open(&path, &OpenOptions::default())?;
@@ -104,11 +113,11 @@ impl Experiment<'_> {
     /// Computes the row of one search.
     fn row(
         &self,
-        set: &Set,
+        set: &DataSet,
         card_index: &CardIndex,
         asked: f32,
         found: &SearchResult,
-    ) -> Result<Row, Failure> {
+    ) -> Result<SearchRow, Failure> {
         let queries = set.query_set.queries.count();
         let mean = |total: u64| total as f64 / queries.max(1) as f64;
         let totals = &found.totals;
@@ -129,7 +138,7 @@ impl Experiment<'_> {
         let sending = |bytes: f64| QueryDemand { sent_bytes: bytes, vector_bytes: 0.0, ..demand };
         let machine = self.arguments.machine(self.arguments.ssds);
         let (record_bytes, page_bytes) = (sent.max(record), pages * PAGE_BYTES);
-        Ok(Row {
+        Ok(SearchRow {
             set: set.name.clone(),
             vectors: set.base.count(),
             dim: set.base.dim(),
@@ -171,7 +180,11 @@ impl CardIndex {
     ///
     /// # Errors
     /// Names the file, if it cannot be read or holds product codes.
-    pub(super) fn of(subject: Subject, path: &Path, manifest: &Manifest) -> Result<CardIndex, Failure> {
+    pub(super) fn of(
+        subject: GustannSubject,
+        path: &Path,
+        manifest: &Manifest,
+    ) -> Result<CardIndex, Failure> {
         let name = path.join("codec.bin");
         let failure = |what: String| Failure::new(format!("{}: {what}", name.display()));
         let bytes = std::fs::read(&name).map_err(|e| failure(format!("cannot be read: {e}")))?;
@@ -200,9 +213,9 @@ impl CardIndex {
     /// Returns true if a card can search the index with the list and probes of `found`.
     fn fits_card(&self, found: &SearchResult) -> bool {
         match self.subject {
-            Subject::PageLocal => false,
-            Subject::Graph | Subject::GraphAlone => found.search_list <= hops::MOST_CANDIDATES,
-            Subject::Cluster => {
+            GustannSubject::PageLocal => false,
+            GustannSubject::Graph | GustannSubject::GraphAlone => found.search_list <= hops::MOST_CANDIDATES,
+            GustannSubject::Cluster => {
                 let scanned = found.probes.unwrap_or(0).min(self.groups.0);
                 found.search_list <= scans::MOST_CANDIDATES && scanned <= scans::MOST_SCANNED
             }
@@ -264,8 +277,8 @@ impl CardIndex {
         }
     }
 
-    fn hops(&self, list: u32, width: u32) -> hops::Shape {
-        hops::Shape { list, width, ids: self.degree.1 * width, slots: 1 }
+    fn hops(&self, list: u32, width: u32) -> hops::HopShape {
+        hops::HopShape { list, width, ids: self.degree.1 * width, slots: 1 }
     }
 
     fn card_codes(&self) -> Codes {
@@ -281,8 +294,8 @@ impl CardIndex {
         }
     }
 
-    fn scans(&self, list: u32, scanned: u32) -> scans::Shape {
-        scans::Shape {
+    fn scans(&self, list: u32, scanned: u32) -> scans::ScanShape {
+        scans::ScanShape {
             code_bytes: self.codes.code_bytes as u32,
             factor_bytes: self.codes.factor_bytes as u32,
             plane_bytes: self.codes.bytes.len() as u32,

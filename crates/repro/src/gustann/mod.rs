@@ -21,13 +21,13 @@ use crate::records::Records;
 use crate::sets;
 use crate::workload::make_folders;
 use arguments::GustannArguments;
-use measure::Experiment;
+use measure::GustannExperiment;
 
 pub(crate) fn run(arguments: &GustannArguments, console: &Console) -> Result<(), Failure> {
     make_folders(&arguments.work, &arguments.output)?;
     let sets = sets::open(&arguments.set_arguments(), console)?;
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
-    let experiment = Experiment { arguments, console, control };
+    let experiment = GustannExperiment { arguments, console, control };
     let mut records = Records::create(&arguments.output, "gustann", &arguments.details(&sets))?;
     for set in &sets {
         experiment.measure(set, &mut records)?;

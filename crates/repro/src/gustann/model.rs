@@ -51,7 +51,7 @@ pub(super) struct QueryDemand {
 
 /// Predicted throughput.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Prediction {
+pub(super) struct ThroughputPrediction {
     /// Always true: nothing was measured.
     pub(super) predicted: bool,
     pub(super) qps: f64,
@@ -74,11 +74,11 @@ impl Machine {
     }
 
     /// Predicts the throughput for queries with this demand.
-    pub(super) fn predict(&self, demand: &QueryDemand) -> Prediction {
+    pub(super) fn predict(&self, demand: &QueryDemand) -> ThroughputPrediction {
         let most = |a: (&'static str, f64), b: (&'static str, f64)| if b.1 > a.1 { b } else { a };
         let (bound, seconds) = self.demands(demand).into_iter().fold(("nothing", 0.0), most);
         let qps = 1.0 / seconds;
-        Prediction { predicted: true, qps, bound, dollars_a_qps: self.price / qps }
+        ThroughputPrediction { predicted: true, qps, bound, dollars_a_qps: self.price / qps }
     }
 
     /// Returns the queries per second that the disks alone allow.

@@ -7,12 +7,12 @@ use bathyal_vectors::progress::Progress;
 use serde::Serialize;
 
 use super::evenness::{Round, in_step, rounds};
-use super::measure::{CardIndex, Experiment, RECALLS, WalkCounts};
-use super::model::Prediction;
-use super::rows::Row;
-use super::subjects::Subject;
+use super::measure::{CardIndex, GustannExperiment, RECALLS, WalkCounts};
+use super::model::ThroughputPrediction;
+use super::rows::SearchRow;
+use super::subjects::GustannSubject;
 use super::walk::{StartPoints, WalkResult, Walker, spread};
-use crate::sets::Set;
+use crate::sets::DataSet;
 
 /// Candidate lists of figure 12.
 const LISTS: [u32; 6] = [10, 15, 20, 30, 50, 100];
@@ -88,20 +88,20 @@ pub(super) struct StartRow {
     /// The first rounds, with the list for recall 0.9.
     pub(super) rounds: Vec<Round>,
     /// If no query waits for another.
-    pub(super) prediction: Prediction,
+    pub(super) prediction: ThroughputPrediction,
     /// If every query of a mini-batch waits for the busiest disk.
     pub(super) predicted_in_step_qps: f64,
 }
 
-impl Experiment<'_> {
+impl GustannExperiment<'_> {
     /// Measures figures 12 and 13 of a set; `rows` give the list for recall 0.9.
-    pub(super) fn measure_starts(&self, set: &Set, rows: &[Row]) -> Result<Vec<StartRow>, Failure> {
-        let subject = Subject::GraphAlone;
+    pub(super) fn measure_starts(&self, set: &DataSet, rows: &[SearchRow]) -> Result<Vec<StartRow>, Failure> {
+        let subject = GustannSubject::GraphAlone;
         let (path, manifest) = subject.find_or_build(set, self.arguments, self.console)?;
         let (card_index, walker) =
             (CardIndex::of(subject, &path, &manifest)?, Walker::open(&path, &manifest, set)?);
         let is_list =
-            |row: &&Row| row.set == set.name && row.index == subject.name() && row.asked == RECALLS[0];
+            |row: &&SearchRow| row.set == set.name && row.index == subject.name() && row.asked == RECALLS[0];
         let list = rows.iter().find(is_list).map_or(LISTS[0], |row| row.search_list);
         let vectors = set.base.count();
         let mut plan: Vec<(StartRule, Option<usize>, u32)> = Vec::new();
@@ -138,7 +138,7 @@ impl Experiment<'_> {
 
     fn start_row(
         &self,
-        (set, card_index): (&Set, &CardIndex),
+        (set, card_index): (&DataSet, &CardIndex),
         (begin, start_points, list): (StartRule, &StartPoints, u32),
         walks: &[WalkResult],
     ) -> Result<StartRow, Failure> {

@@ -6,12 +6,12 @@ use bathyal_vectors::VectorFile;
 use bathyal_vectors::groundtruth::exact_neighbors;
 use serde::Serialize;
 
-use super::measure::{Experiment, RECALLS};
-use super::rows::Row;
-use super::subjects::Subject;
+use super::measure::{GustannExperiment, RECALLS};
+use super::rows::SearchRow;
+use super::subjects::GustannSubject;
 use super::walk::spread;
 use crate::numbers::median;
-use crate::sets::Set;
+use crate::sets::DataSet;
 use crate::workload::QuerySet;
 
 /// Most queries of each kind.
@@ -20,7 +20,8 @@ const QUERIES: usize = 1000;
 const FEW: usize = 10;
 /// A perturbed query takes one in this many components from another query.
 const PERTURBED: u64 = 10;
-const SUBJECTS: [Subject; 3] = [Subject::GraphAlone, Subject::Graph, Subject::Cluster];
+const SUBJECTS: [GustannSubject; 3] =
+    [GustannSubject::GraphAlone, GustannSubject::Graph, GustannSubject::Cluster];
 
 /// A kind of queries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -43,7 +44,7 @@ const KINDS: [QueryKind; 5] =
 
 impl QueryKind {
     /// Returns the queries as bytes, row-major.
-    fn rows(self, set: &Set) -> Vec<u8> {
+    fn rows(self, set: &DataSet) -> Vec<u8> {
         let queries = &set.query_set.queries;
         let count = queries.count().min(QUERIES);
         let first = |count: usize| (0..count).flat_map(|row| queries.row(row)).copied().collect();
@@ -97,12 +98,12 @@ pub(super) struct QueryRow {
     /// Median over queries of the distance to the nearest vector.
     pub(super) nearest: f64,
     #[serde(flatten)]
-    pub(super) row: Row,
+    pub(super) row: SearchRow,
 }
 
-impl Experiment<'_> {
+impl GustannExperiment<'_> {
     /// Measures the indexes with each kind of queries.
-    pub(super) fn measure_other_queries(&self, set: &Set) -> Result<Vec<QueryRow>, Failure> {
+    pub(super) fn measure_other_queries(&self, set: &DataSet) -> Result<Vec<QueryRow>, Failure> {
         let mut queried = Vec::new();
         for kind in KINDS {
             let queries = VectorFile::from_rows(set.base.element(), set.base.dim(), kind.rows(set))?;
@@ -111,7 +112,7 @@ impl Experiment<'_> {
             let nearest = (0..exact.queries()).filter_map(|query| exact.distances(query)?.first().copied());
             let nearest = median(nearest.map(f64::from).collect());
             let count = queries.count();
-            let set = Set {
+            let set = DataSet {
                 name: set.name.clone(),
                 folder: set.folder.clone(),
                 base: set.base.clone(),

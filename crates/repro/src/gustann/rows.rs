@@ -4,15 +4,15 @@ use serde::Serialize;
 
 use super::copies::CopyRow;
 use super::latency::LoadRow;
-use super::model::{Prediction, QueryDemand};
+use super::model::{QueryDemand, ThroughputPrediction};
 use super::pivots::StartRow;
 use super::queries::QueryRow;
 
 /// A line of the records.
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case", tag = "of")]
-pub(super) enum Record<'a> {
-    Row(&'a Row),
+pub(super) enum GustannRecord<'a> {
+    Row(&'a SearchRow),
     Begun(&'a StartRow),
     Queried(&'a QueryRow),
     Copied(&'a CopyRow),
@@ -21,7 +21,7 @@ pub(super) enum Record<'a> {
 
 /// An index searched at a requested recall. Means per query.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Row {
+pub(super) struct SearchRow {
     pub(super) set: String,
     pub(super) vectors: usize,
     pub(super) dim: usize,
@@ -49,10 +49,10 @@ pub(super) struct Row {
     #[serde(rename = "asks")]
     pub(super) demand: QueryDemand,
     /// With the machine's number of disks.
-    pub(super) prediction: Prediction,
+    pub(super) prediction: ThroughputPrediction,
     /// With one disk, two, and so on.
-    pub(super) by_disks: Vec<Prediction>,
+    pub(super) by_disks: Vec<ThroughputPrediction>,
     /// With the machine's number of disks, if whole records or whole pages are sent.
-    pub(super) sending_records: Prediction,
-    pub(super) sending_pages: Prediction,
+    pub(super) sending_records: ThroughputPrediction,
+    pub(super) sending_pages: ThroughputPrediction,
 }

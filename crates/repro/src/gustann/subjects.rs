@@ -7,11 +7,11 @@ use bathyal_index::format::manifest::Manifest;
 use bathyal_index::{BuildOptions, ClusterOptions, FamilyOptions, GraphLayoutChoice, GraphOptions};
 
 use super::arguments::GustannArguments;
-use crate::sets::Set;
+use crate::sets::DataSet;
 
 /// An index and how it is searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Subject {
+pub(super) enum GustannSubject {
     /// A graph searched one record at a time, as in the paper.
     GraphAlone,
     /// A graph searched four records at a time, Bathyal's default.
@@ -24,49 +24,49 @@ pub(super) enum Subject {
 }
 
 /// All compared indexes.
-pub(super) const ALL: [Subject; 4] =
-    [Subject::GraphAlone, Subject::Graph, Subject::PageLocal, Subject::Cluster];
+pub(super) const ALL: [GustannSubject; 4] =
+    [GustannSubject::GraphAlone, GustannSubject::Graph, GustannSubject::PageLocal, GustannSubject::Cluster];
 
-impl Subject {
+impl GustannSubject {
     pub(super) fn name(self) -> &'static str {
         match self {
-            Subject::GraphAlone => "graph-beam-1",
-            Subject::Graph => "graph",
-            Subject::PageLocal => "graph-page-local",
-            Subject::Cluster => "cluster",
+            GustannSubject::GraphAlone => "graph-beam-1",
+            GustannSubject::Graph => "graph",
+            GustannSubject::PageLocal => "graph-page-local",
+            GustannSubject::Cluster => "cluster",
         }
     }
 
     pub(super) fn is_graph(self) -> bool {
-        self != Subject::Cluster
+        self != GustannSubject::Cluster
     }
 
     /// Returns the records read at a time, or `None` for the default.
     pub(super) fn beam_width(self) -> Option<u32> {
-        (self == Subject::GraphAlone).then_some(1)
+        (self == GustannSubject::GraphAlone).then_some(1)
     }
 
     fn folder(self) -> &'static str {
         match self {
-            Subject::GraphAlone | Subject::Graph => "graph-padded",
-            Subject::PageLocal => "graph-page-local",
-            Subject::Cluster => "cluster",
+            GustannSubject::GraphAlone | GustannSubject::Graph => "graph-padded",
+            GustannSubject::PageLocal => "graph-page-local",
+            GustannSubject::Cluster => "cluster",
         }
     }
 
     fn family(self) -> FamilyOptions {
         let graph = |layout| GraphOptions { layout, ..GraphOptions::default() }.into();
         match self {
-            Subject::GraphAlone | Subject::Graph => graph(GraphLayoutChoice::Padded),
-            Subject::PageLocal => graph(GraphLayoutChoice::PageLocal),
-            Subject::Cluster => ClusterOptions::default().into(),
+            GustannSubject::GraphAlone | GustannSubject::Graph => graph(GraphLayoutChoice::Padded),
+            GustannSubject::PageLocal => graph(GraphLayoutChoice::PageLocal),
+            GustannSubject::Cluster => ClusterOptions::default().into(),
         }
     }
 
     /// Finds the index over `set` in the work folder, or builds it; returns its folder and its manifest.
     pub(super) fn find_or_build(
         self,
-        set: &Set,
+        set: &DataSet,
         arguments: &GustannArguments,
         console: &Console,
     ) -> Result<(PathBuf, Manifest), Failure> {

@@ -14,7 +14,7 @@ use bathyal_index::format::pages::PageLayout;
 use bathyal_kernels::quantize::{CodeQuery, Codec};
 use bathyal_kernels::{CandidateList, Distance, Metric, Neighbor, TopK, normalize_f32, to_f32};
 
-use crate::sets::Set;
+use crate::sets::DataSet;
 
 /// Pivots per square root of the number of vectors. A graph of single records scores one in [`STEP`] of them,
 /// as in the library.
@@ -81,7 +81,7 @@ pub(super) struct Walker {
 
 impl Walker {
     /// Reads the graph of padded records in folder `path`.
-    pub(super) fn open(path: &Path, manifest: &Manifest, set: &Set) -> Result<Walker, Failure> {
+    pub(super) fn open(path: &Path, manifest: &Manifest, set: &DataSet) -> Result<Walker, Failure> {
         let failure = |what: String| Failure::new(format!("{}: {what}", path.display()));
         let entry = GraphEntry::read(manifest).map_err(failure)?;
         let GraphLayout::Padded(layout) = entry.layout(manifest).map_err(failure)? else {
@@ -103,7 +103,7 @@ impl Walker {
     /// Walks once for each query of `set`, with `list` candidates.
     pub(super) fn walk_all(
         &self,
-        set: &Set,
+        set: &DataSet,
         start_points: &StartPoints,
         list: u32,
         k: usize,
@@ -117,7 +117,7 @@ impl Walker {
 
     fn walk(
         &self,
-        (set, query): (&Set, &[u8]),
+        (set, query): (&DataSet, &[u8]),
         start_points: &StartPoints,
         list: u32,
         k: usize,

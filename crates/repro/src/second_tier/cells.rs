@@ -10,8 +10,8 @@ use bathyal_vectors::progress::Progress;
 use crate::records::Records;
 use crate::second_tier::devices::{DRAM, FILE, SwitchedIndex, emulated};
 use crate::second_tier::effort::{EffortParameter, MeasuredEffort, Trial};
-use crate::second_tier::records::{Record, Sample};
-use crate::second_tier::subjects::{Shape, Subject};
+use crate::second_tier::records::{Record, TimedSample};
+use crate::second_tier::subjects::{IndexShape, Subject};
 use crate::workload::QuerySet;
 
 /// An index and its measurements.
@@ -88,7 +88,7 @@ fn measure(
     trial: &Trial<'_>,
     effort: &MeasuredEffort,
     in_flight: u32,
-) -> Result<(Sample, SearchTotals), Failure> {
+) -> Result<(TimedSample, SearchTotals), Failure> {
     let options = trial.options(index, effort.parameter, effort.setting, in_flight);
     let (began, before) = (Instant::now(), processor_seconds());
     let (mut seconds, mut queries, mut latency_ns, mut totals) =
@@ -102,7 +102,7 @@ fn measure(
         (totals, threads) = (found.totals, found.threads);
     }
     let processor = before.zip(processor_seconds()).map_or(seconds * threads as f64, |(from, to)| to - from);
-    let sample = Sample {
+    let sample = TimedSample {
         qps: queries as f64 / seconds.max(1e-9),
         processor_qps: (queries * threads) as f64 / processor.max(1e-9),
         latency_us: latency_ns as f64 / 1e3 / queries.max(1) as f64,
@@ -116,7 +116,7 @@ struct MeasuredIndex<'a> {
     open: SwitchedIndex,
     effort: MeasuredEffort,
     navigate_share: Option<f64>,
-    cells: Vec<(Cell, Vec<Sample>)>,
+    cells: Vec<(Cell, Vec<TimedSample>)>,
 }
 
 impl<'a> MeasuredIndex<'a> {
@@ -128,7 +128,7 @@ impl<'a> MeasuredIndex<'a> {
         let open = SwitchedIndex::open(planned.subject, &trial.arguments.devices)?;
         let effort = trial.least_effort(&open.index, planned.subject.shape, &trial.work.all, hint)?;
         let navigate_share = match planned.subject.shape {
-            Shape::Lists { .. } => Some(trial.navigate_share(&open.index, &effort)?),
+            IndexShape::Lists { .. } => Some(trial.navigate_share(&open.index, &effort)?),
             _ => None,
         };
         let devices = 0..=trial.arguments.devices.len();
@@ -158,18 +158,18 @@ impl<'a> MeasuredIndex<'a> {
     }
 
     /// Returns the samples of a cell; none if it is not measured.
-    fn samples(&self, cell: Cell) -> &[Sample] {
+    fn samples(&self, cell: Cell) -> &[TimedSample] {
         self.cells.iter().find(|other| other.0 == cell).map_or(&[], |found| &found.1)
     }
 
     /// Returns the samples in DRAM with the queries in flight of the figures.
-    fn dram_samples(&self, trial: &Trial<'_>) -> &[Sample] {
+    fn dram_samples(&self, trial: &Trial<'_>) -> &[TimedSample] {
         self.samples(Cell { device: 0, in_flight: trial.arguments.in_flight })
     }
 
     /// Returns the records of all cells, with the model's predictions for devices.
     fn records(&self, trial: &Trial<'_>) -> Vec<Record> {
-        let record = |(cell, samples): &(Cell, Vec<Sample>)| {
+        let record = |(cell, samples): &(Cell, Vec<TimedSample>)| {
             let device = cell.device.checked_sub(1).and_then(|device| trial.arguments.devices.get(device));
             let name = device.map_or(DRAM.to_owned(), emulated);
             let how = (name.as_str(), cell.in_flight);
@@ -192,7 +192,7 @@ impl<'a> MeasuredIndex<'a> {
 
 /// Searches the files themselves, in turns. Each index comes with its effort and its samples in DRAM.
 fn measure_files(
-    subjects: &[(&Subject, MeasuredEffort, Vec<Sample>)],
+    subjects: &[(&Subject, MeasuredEffort, Vec<TimedSample>)],
     trial: &Trial<'_>,
     done: &mut dyn FnMut(),
 ) -> Result<Vec<Record>, Failure> {

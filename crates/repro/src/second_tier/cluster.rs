@@ -10,7 +10,7 @@ use crate::second_tier::arguments::{ClusterReproArguments, ListLayoutName};
 use crate::second_tier::cells::{PlannedIndex, measure_all};
 use crate::second_tier::details::Details;
 use crate::second_tier::effort::Trial;
-use crate::second_tier::subjects::{Shape, Subject};
+use crate::second_tier::subjects::{IndexShape, Subject};
 use crate::workload::{Workload, make_folders};
 
 pub(crate) fn run(arguments: &ClusterReproArguments, console: &Console) -> Result<(), Failure> {
@@ -40,12 +40,12 @@ struct ListDetails {
 }
 
 /// Returns posting lists with each number of replicas, in ascending order, each in all layouts.
-pub(crate) fn shapes(replicas: &[u32], layouts: &[ListLayoutName], centroid_share: f32) -> Vec<Shape> {
+pub(crate) fn shapes(replicas: &[u32], layouts: &[ListLayoutName], centroid_share: f32) -> Vec<IndexShape> {
     let mut replicas = replicas.to_vec();
     replicas.sort_unstable();
     replicas.dedup();
     let in_all_layouts = |replicas: u32| {
-        layouts.iter().map(move |layout| Shape::Lists { layout: *layout, replicas, centroid_share })
+        layouts.iter().map(move |layout| IndexShape::Lists { layout: *layout, replicas, centroid_share })
     };
     replicas.into_iter().flat_map(in_all_layouts).collect()
 }
@@ -61,7 +61,7 @@ fn main_layout(arguments: &ClusterReproArguments) -> ListLayoutName {
 fn plan<'a>(subjects: &'a [Subject], arguments: &ClusterReproArguments) -> Vec<Vec<PlannedIndex<'a>>> {
     let planned = |subject: &'a Subject| {
         let mut in_flight_counts = vec![arguments.trial.in_flight];
-        if matches!(subject.shape, Shape::Lists { layout, .. } if layout == main_layout(arguments)) {
+        if matches!(subject.shape, IndexShape::Lists { layout, .. } if layout == main_layout(arguments)) {
             in_flight_counts.push(1);
         }
         PlannedIndex { subject, in_flight_counts, on_file: true }
@@ -80,7 +80,7 @@ mod tests {
         let named: Vec<(u32, ListLayoutName)> = shapes(&[8, 1, 8], &layouts, 0.04)
             .into_iter()
             .filter_map(|shape| match shape {
-                Shape::Lists { layout, replicas, .. } => Some((replicas, layout)),
+                IndexShape::Lists { layout, replicas, .. } => Some((replicas, layout)),
                 _ => None,
             })
             .collect();

@@ -9,7 +9,7 @@ use crate::second_tier::arguments::CompareReproArguments;
 use crate::second_tier::cells::{PlannedIndex, measure_all};
 use crate::second_tier::details::Details;
 use crate::second_tier::effort::Trial;
-use crate::second_tier::subjects::{Shape, Subject};
+use crate::second_tier::subjects::{IndexShape, Subject};
 use crate::second_tier::{cluster, graph};
 use crate::workload::{Workload, make_folders};
 
@@ -45,11 +45,11 @@ struct CompareDetails {
 }
 
 /// Returns graphs, posting lists, and groups whose codes are in memory.
-fn shapes(arguments: &CompareReproArguments) -> Vec<Shape> {
+fn shapes(arguments: &CompareReproArguments) -> Vec<IndexShape> {
     let mut shapes = graph::shapes(&arguments.degrees, &arguments.graph_layouts);
     shapes.extend(cluster::shapes(&arguments.replicas, &arguments.list_layouts, arguments.centroid_share));
     if !arguments.without_codes {
-        shapes.push(Shape::Codes);
+        shapes.push(IndexShape::Codes);
     }
     shapes
 }

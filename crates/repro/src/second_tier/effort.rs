@@ -7,7 +7,7 @@ use bathyal_index::{Effort, Index, SearchOptions, SearchTotals};
 use bathyal_tier::Control;
 
 use crate::second_tier::arguments::TrialArguments;
-use crate::second_tier::subjects::Shape;
+use crate::second_tier::subjects::IndexShape;
 use crate::workload::{QuerySet, Workload};
 use bathyal_vectors::groundtruth::recall;
 
@@ -127,21 +127,21 @@ impl Trial<'_> {
     pub(crate) fn least_effort(
         &self,
         index: &Index,
-        shape: Shape,
+        shape: IndexShape,
         query_set: &QuerySet,
         hint: Option<&MeasuredEffort>,
     ) -> Result<MeasuredEffort, Failure> {
         let k = (self.arguments.k as usize).min(index.len()) as u32;
         let (parameter, first, most) = match shape {
-            Shape::Graph { .. } => {
+            IndexShape::Graph { .. } => {
                 (EffortParameter::SearchList, k, MAX_SEARCH_LIST.min(index.len() as u32).max(k))
             }
-            Shape::Lists { .. } => (
+            IndexShape::Lists { .. } => (
                 EffortParameter::Probes,
                 1,
                 SpannEntry::read(index.manifest()).map_or(1, |spann| spann.list_count),
             ),
-            Shape::Codes => (EffortParameter::Calibration, FINEST / 2, FINEST),
+            IndexShape::Codes => (EffortParameter::Calibration, FINEST / 2, FINEST),
         };
         let target = f64::from(self.arguments.recall);
         let hint = hint.filter(|hint| hint.parameter == parameter).map(|hint| hint.setting);

@@ -9,7 +9,7 @@ use crate::second_tier::arguments::{GraphLayoutName, GraphReproArguments};
 use crate::second_tier::cells::{PlannedIndex, measure_all};
 use crate::second_tier::details::Details;
 use crate::second_tier::effort::Trial;
-use crate::second_tier::subjects::{Shape, Subject};
+use crate::second_tier::subjects::{IndexShape, Subject};
 use crate::workload::{Workload, make_folders};
 
 pub(crate) fn run(arguments: &GraphReproArguments, console: &Console) -> Result<(), Failure> {
@@ -46,9 +46,9 @@ struct GraphDetails<'a> {
 }
 
 /// Returns graphs of each degree, in ascending order, each in all layouts.
-pub(crate) fn shapes(degrees: &[u32], layouts: &[GraphLayoutName]) -> Vec<Shape> {
+pub(crate) fn shapes(degrees: &[u32], layouts: &[GraphLayoutName]) -> Vec<IndexShape> {
     let in_all_layouts =
-        |max_degree: u32| layouts.iter().map(move |layout| Shape::Graph { layout: *layout, max_degree });
+        |max_degree: u32| layouts.iter().map(move |layout| IndexShape::Graph { layout: *layout, max_degree });
     ascending(degrees).into_iter().flat_map(in_all_layouts).collect()
 }
 
@@ -74,9 +74,9 @@ fn main_layout(arguments: &GraphReproArguments) -> GraphLayoutName {
 
 /// Returns the numbers of queries in flight that the figures need from a graph: pipelined for all;
 /// synchronous and swept for some.
-fn in_flight_counts(arguments: &GraphReproArguments, shape: Shape) -> Vec<u32> {
+fn in_flight_counts(arguments: &GraphReproArguments, shape: IndexShape) -> Vec<u32> {
     let mut counts = vec![arguments.trial.in_flight];
-    if let Shape::Graph { layout, max_degree } = shape
+    if let IndexShape::Graph { layout, max_degree } = shape
         && layout == main_layout(arguments)
     {
         counts.push(1);
@@ -130,7 +130,7 @@ mod tests {
             (8, GraphLayoutName::Csr, vec![1, 16]),
             (16, GraphLayoutName::Csr, vec![1, 4, 16]),
         ] {
-            assert_eq!(in_flight_counts(&arguments, Shape::Graph { layout, max_degree }), expected);
+            assert_eq!(in_flight_counts(&arguments, IndexShape::Graph { layout, max_degree }), expected);
         }
         assert_eq!(shapes(&arguments.degrees, &arguments.layouts).len(), 6);
     }

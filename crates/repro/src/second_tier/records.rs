@@ -12,12 +12,12 @@ use serde::Serialize;
 use crate::numbers::median;
 use crate::second_tier::devices::FILE;
 use crate::second_tier::effort::{EffortParameter, MeasuredEffort, Trial};
-use crate::second_tier::subjects::{Shape, Subject};
+use crate::second_tier::subjects::{IndexShape, Subject};
 use crate::workload::QuerySet;
 
 /// One measurement of a cell.
 #[derive(Clone, Copy, Serialize)]
-pub(crate) struct Sample {
+pub(crate) struct TimedSample {
     /// Queries per second of elapsed time.
     pub(crate) qps: f64,
     /// Queries per second of each thread's processor time: the throughput of an otherwise idle machine.
@@ -74,7 +74,7 @@ pub(crate) struct Record {
     pub(crate) qps: f64,
     pub(crate) processor_qps: f64,
     pub(crate) latency_us: f64,
-    pub(crate) samples: Vec<Sample>,
+    pub(crate) samples: Vec<TimedSample>,
     /// Prediction of the cost model from the device's profile, the counters and the compute time in DRAM.
     pub(crate) predicted: Option<Prediction>,
     /// `predicted / measured - 1`, of elapsed time.
@@ -88,7 +88,7 @@ pub(crate) struct Record {
 }
 
 /// Returns the median of one number of all samples.
-fn median_of(samples: &[Sample], value: fn(&Sample) -> f64) -> f64 {
+fn median_of(samples: &[TimedSample], value: fn(&TimedSample) -> f64) -> f64 {
     median(samples.iter().map(value).collect())
 }
 
@@ -97,8 +97,8 @@ fn median_of(samples: &[Sample], value: fn(&Sample) -> f64) -> f64 {
 fn operations(subject: &Subject, totals: &SearchTotals) -> f64 {
     let per_vector = 3.0 * f64::from(subject.manifest.dim);
     let per_code = match subject.shape {
-        Shape::Lists { .. } => per_vector,
-        Shape::Graph { .. } | Shape::Codes => 2.0 * f64::from(subject.code_bytes()),
+        IndexShape::Lists { .. } => per_vector,
+        IndexShape::Graph { .. } | IndexShape::Codes => 2.0 * f64::from(subject.code_bytes()),
     };
     totals.full_distances as f64 * per_vector + totals.code_distances as f64 * per_code
 }
@@ -109,18 +109,18 @@ impl Record {
         subject: &Subject,
         effort: &MeasuredEffort,
         (device, in_flight): (&str, u32),
-        samples: &[Sample],
+        samples: &[TimedSample],
         (trial, query_set): (&Trial<'_>, &QuerySet),
     ) -> Record {
         let queries = query_set.queries.count();
         let mean = |total: u64| total as f64 / queries.max(1) as f64;
         let (index_bytes, data_bytes) = (subject.manifest.index_bytes(), subject.manifest.data_bytes);
         let (family, layout, max_degree, lists) = match subject.shape {
-            Shape::Graph { layout, max_degree } => ("graph", layout.name(), Some(max_degree), None),
-            Shape::Lists { layout, replicas, centroid_share } => {
+            IndexShape::Graph { layout, max_degree } => ("graph", layout.name(), Some(max_degree), None),
+            IndexShape::Lists { layout, replicas, centroid_share } => {
                 ("lists", layout.name(), None, Some((replicas, centroid_share)))
             }
-            Shape::Codes => ("codes", "resident", None, None),
+            IndexShape::Codes => ("codes", "resident", None, None),
         };
         Record {
             family,
@@ -164,8 +164,8 @@ impl Record {
     }
 
     /// Sets the shares of the throughput in DRAM; `dram` are samples of the same rounds.
-    pub(crate) fn set_share_of_dram(&mut self, dram: &[Sample]) {
-        let share = |value: fn(&Sample) -> f64| {
+    pub(crate) fn set_share_of_dram(&mut self, dram: &[TimedSample]) {
+        let share = |value: fn(&TimedSample) -> f64| {
             let shares =
                 self.samples.iter().zip(dram).map(|(slow, fast)| value(slow) / value(fast).max(1e-9));
             (!dram.is_empty()).then(|| median(shares.collect()))
@@ -176,14 +176,14 @@ impl Record {
 
     /// Sets the cost model's prediction for `device`, where submitting a read costs `issue_ns`, and its
     /// errors. `computing` are samples without waits for reads.
-    pub(crate) fn predict(&mut self, computing: &[Sample], device: &TierProfile, issue_ns: u64) {
+    pub(crate) fn predict(&mut self, computing: &[TimedSample], device: &TierProfile, issue_ns: u64) {
         if computing.is_empty() {
             return;
         }
         let threads = self.threads.max(1);
         let execution =
             Execution { threads: threads as u32, in_flight: self.in_flight, issue_ns: issue_ns as f64 };
-        let predicted = |value: fn(&Sample) -> f64| {
+        let predicted = |value: fn(&TimedSample) -> f64| {
             let compute_ns = threads as f64 * 1e9 / median_of(computing, value).max(1e-9);
             self.prediction(compute_ns, device, &execution)
         };

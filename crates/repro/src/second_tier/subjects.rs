@@ -20,7 +20,7 @@ const GROUPS: &str = "groups with resident codes";
 
 /// Kind of an index, with the options in which the figures' indexes differ.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Shape {
+pub(crate) enum IndexShape {
     /// A Vamana graph.
     Graph { layout: GraphLayoutName, max_degree: u32 },
     /// Posting lists of full vectors.
@@ -29,27 +29,27 @@ pub(crate) enum Shape {
     Codes,
 }
 
-impl Shape {
+impl IndexShape {
     /// Returns the name in the work folder, without the prefix.
     fn file_name(self) -> String {
         match self {
-            Shape::Graph { layout, max_degree } => format!("r{max_degree}-{}", layout.name()),
-            Shape::Lists { layout, replicas, .. } => format!("x{replicas}-{}", layout.name()),
-            Shape::Codes => "codes".to_owned(),
+            IndexShape::Graph { layout, max_degree } => format!("r{max_degree}-{}", layout.name()),
+            IndexShape::Lists { layout, replicas, .. } => format!("x{replicas}-{}", layout.name()),
+            IndexShape::Codes => "codes".to_owned(),
         }
     }
 
     /// Returns the options of its build.
     fn build_options(self, arguments: &TrialArguments) -> BuildOptions {
         let family = match self {
-            Shape::Graph { layout, max_degree } => {
+            IndexShape::Graph { layout, max_degree } => {
                 let layout = match layout {
                     GraphLayoutName::Padded => GraphLayoutChoice::Padded,
                     GraphLayoutName::Csr => GraphLayoutChoice::Csr,
                 };
                 GraphOptions { layout, max_degree, ..GraphOptions::default() }.into()
             }
-            Shape::Lists { layout, replicas, centroid_share } => {
+            IndexShape::Lists { layout, replicas, centroid_share } => {
                 let layout = match layout {
                     ListLayoutName::Coupled => PostingLayout::Coupled,
                     ListLayoutName::Decoupled => PostingLayout::Decoupled,
@@ -58,7 +58,7 @@ impl Shape {
                 let replicas = Some(replicas);
                 SpannOptions { layout, replicas, centroid_share, ..SpannOptions::default() }.into()
             }
-            Shape::Codes => FamilyOptions::from(ClusterOptions::default()),
+            IndexShape::Codes => FamilyOptions::from(ClusterOptions::default()),
         };
         BuildOptions { metric: arguments.metric, ..BuildOptions::of(family) }
     }
@@ -66,13 +66,13 @@ impl Shape {
     /// Describes the shape in the words of [`describe`].
     fn description(self) -> String {
         match self {
-            Shape::Graph { layout, max_degree } => {
+            IndexShape::Graph { layout, max_degree } => {
                 format!("a {} graph of degree {max_degree}", layout.name())
             }
-            Shape::Lists { layout, replicas, centroid_share } => {
+            IndexShape::Lists { layout, replicas, centroid_share } => {
                 format!("{} lists, {replicas} replicas, centroid share {centroid_share},", layout.name())
             }
-            Shape::Codes => GROUPS.to_owned(),
+            IndexShape::Codes => GROUPS.to_owned(),
         }
     }
 }
@@ -94,7 +94,7 @@ fn describe(manifest: &Manifest) -> String {
 /// An index on disk.
 pub(crate) struct Subject {
     pub(crate) path: PathBuf,
-    pub(crate) shape: Shape,
+    pub(crate) shape: IndexShape,
     pub(crate) manifest: Manifest,
 }
 
@@ -109,21 +109,23 @@ impl Subject {
 
     /// Finds the index of a shape in the work folder, converts it from an existing layout, or builds it.
     pub(crate) fn find_or_build(
-        shape: Shape,
+        shape: IndexShape,
         arguments: &TrialArguments,
         work: &Workload,
         console: &Console,
     ) -> Result<Subject, Failure> {
         let index_path =
-            |shape: Shape| arguments.work.join(format!("{}{}", arguments.prefix, shape.file_name()));
+            |shape: IndexShape| arguments.work.join(format!("{}{}", arguments.prefix, shape.file_name()));
         let path = index_path(shape);
         if !path.exists() {
             match shape {
-                Shape::Graph { layout: GraphLayoutName::Csr, max_degree }
-                    if index_path(Shape::Graph { layout: GraphLayoutName::Padded, max_degree }).exists() =>
+                IndexShape::Graph { layout: GraphLayoutName::Csr, max_degree }
+                    if index_path(IndexShape::Graph { layout: GraphLayoutName::Padded, max_degree })
+                        .exists() =>
                 {
                     // Convert, because a build on several threads would not make the same graph again.
-                    let padded = index_path(Shape::Graph { layout: GraphLayoutName::Padded, max_degree });
+                    let padded =
+                        index_path(IndexShape::Graph { layout: GraphLayoutName::Padded, max_degree });
                     convert_layout(&padded, &path, GraphLayoutChoice::Csr, 0, &console.progress())?;
                 }
                 _ => {

@@ -1,7 +1,7 @@
 //! Scans of groups of codes of random vectors, on a card and on the processor.
 
 use super::stored::Stored;
-use bathyal_gpu::scans::{Group, Shape, Tables, Upload};
+use bathyal_gpu::scans::{Group, ScanShape, ScanUpload, Tables};
 use bathyal_gpu::{Card, GpuError};
 use bathyal_kernels::quantize::{CodeKind, CodeQuery, Codec, EncodeScratch, SCAN_BLOCK};
 use bathyal_kernels::{Element, Metric, Neighbor};
@@ -68,9 +68,9 @@ impl Groups {
     }
 
     /// Returns the shape of scans.
-    pub fn shape(&self, slots: u32) -> Shape {
+    pub fn shape(&self, slots: u32) -> ScanShape {
         let codes = self.codec.plane_codes().unwrap();
-        Shape {
+        ScanShape {
             code_bytes: codes.code_bytes as u32,
             factor_bytes: codes.factor_bytes as u32,
             plane_bytes: codes.bytes.len() as u32,
@@ -120,7 +120,7 @@ impl Groups {
     /// Runs all queries on `card`. With `stored` vectors there, the results are the nearest of these;
     /// otherwise the best codes.
     fn run(&self, card: &dyn Card, stored: Option<&Stored>) -> Result<Vec<ScanResult>, GpuError> {
-        let mut upload = Upload::begin(card, self.shape(SLOTS))?;
+        let mut upload = ScanUpload::begin(card, self.shape(SLOTS))?;
         for piece in self.codes.chunks(1000) {
             upload.append(piece)?;
         }

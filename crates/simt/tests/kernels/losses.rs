@@ -1,6 +1,6 @@
 //! Losses of random points that move to another group, on a card and on the processor.
 
-use bathyal_gpu::losses::{Losses, MOST_OTHERS, Shape};
+use bathyal_gpu::losses::{ClusteringShape, Losses, MOST_OTHERS};
 use bathyal_gpu::{Card, GpuError};
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
@@ -8,7 +8,7 @@ use rand::{Rng, SeedableRng};
 
 /// Points in groups.
 pub struct Grouped {
-    pub shape: Shape,
+    pub shape: ClusteringShape,
     points: Vec<f32>,
     ids: Vec<u32>,
     means: Vec<f32>,
@@ -30,7 +30,7 @@ impl Grouped {
             let other = |at| if at < others { ((group + at + 1) % groups) as u32 } else { u32::MAX };
             std::array::from_fn(other)
         };
-        let shape = Shape { dim, points, unit, others };
+        let shape = ClusteringShape { dim, points, unit, others };
         Grouped { shape, points: rows, ids, means, near: (0..groups).map(near).collect() }
     }
 

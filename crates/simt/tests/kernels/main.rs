@@ -302,11 +302,11 @@ fn a_query_takes_little_memory_of_the_card() {
         let slot = walks.shape(1).slot_bytes(&walks.codes());
         assert!(slot <= 18 << 10, "{kind} of {bytes} bytes, {list} candidates: {slot} bytes");
         // An index submits this many links at a time.
-        let shape = bathyal_gpu::hops::Shape { width: 32, ids: 2048, ..walks.shape(1) };
+        let shape = bathyal_gpu::hops::HopShape { width: 32, ids: 2048, ..walks.shape(1) };
         let slot = bathyal_gpu::pages::slot_bytes(&shape, &walks.codes());
         assert!(slot <= 18 << 10, "{kind} of {bytes} bytes, {list} candidates of pages: {slot} bytes");
         let groups = Groups::new(kind, bytes, dim, 96, list, Metric::L2);
-        let slot = bathyal_gpu::scans::Shape { scanned: 512, ..groups.shape(1) }.slot_bytes();
+        let slot = bathyal_gpu::scans::ScanShape { scanned: 512, ..groups.shape(1) }.slot_bytes();
         assert!(slot <= 18 << 10, "{kind} of {bytes} bytes, {list} candidates of 512 groups: {slot} bytes");
     }
 }

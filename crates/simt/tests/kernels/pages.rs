@@ -1,7 +1,7 @@
 //! Walks through pages of random vectors, on a card and on the processor.
 
-use bathyal_gpu::graph::{Codes, Upload, write_query};
-use bathyal_gpu::hops::Shape;
+use bathyal_gpu::graph::{Codes, GraphUpload, write_query};
+use bathyal_gpu::hops::HopShape;
 use bathyal_gpu::pages::{Hop, PageResponse, Pages, Parts, Slot};
 use bathyal_gpu::{Card, GpuError};
 use bathyal_kernels::quantize::{CodeKind, CodeQuery, Codec, EncodeScratch};
@@ -86,8 +86,8 @@ impl Paged {
     }
 
     /// Returns the shape of hops.
-    pub fn shape(&self, slots: u32) -> Shape {
-        Shape { list: self.list as u32, width: self.width as u32, ids: self.max_ids as u32, slots }
+    pub fn shape(&self, slots: u32) -> HopShape {
+        HopShape { list: self.list as u32, width: self.width as u32, ids: self.max_ids as u32, slots }
     }
 
     fn scores(&self, query: &CodeQuery, places: &[u32]) -> Vec<f32> {
@@ -206,7 +206,7 @@ impl Paged {
     /// difference.
     pub fn check(&self, card: &dyn Card) -> Result<(), String> {
         let to_text = |error: GpuError| error.to_string();
-        let mut upload = Upload::begin(card, self.codes(), VECTORS.into()).map_err(to_text)?;
+        let mut upload = GraphUpload::begin(card, self.codes(), VECTORS.into()).map_err(to_text)?;
         upload.append(&self.codes).map_err(to_text)?;
         let codes = upload.finish().map_err(to_text)?;
         let pages = Pages::start(card, codes, self.shape(SLOTS), self.records, None).map_err(to_text)?;

@@ -1,8 +1,8 @@
 //! Walks through a graph of random vectors, on a card and on the processor.
 
 use super::stored::Stored;
-use bathyal_gpu::graph::{Codes, Navigation, Upload, write_query};
-use bathyal_gpu::hops::{GraphSearchParameters, Hops, Shape, Slot};
+use bathyal_gpu::graph::{Codes, GraphUpload, Navigation, write_query};
+use bathyal_gpu::hops::{GraphSearchParameters, HopShape, Hops, Slot};
 use bathyal_gpu::walks::{self, LinkUpload, WalkCounters};
 use bathyal_gpu::{Card, GpuError};
 use bathyal_kernels::quantize::{CodeKind, CodeQuery, Codec, EncodeScratch};
@@ -72,9 +72,9 @@ impl Walks {
     }
 
     /// Returns the shape of hops.
-    pub fn shape(&self, slots: u32) -> Shape {
+    pub fn shape(&self, slots: u32) -> HopShape {
         let (list, width) = (self.list as u32, self.width as u32);
-        Shape { list, width, ids: (self.degree().max(9) * self.width) as u32, slots }
+        HopShape { list, width, ids: (self.degree().max(9) * self.width) as u32, slots }
     }
 
     fn degree(&self) -> usize {
@@ -155,7 +155,7 @@ impl Walks {
     }
 
     fn navigation(&self, card: &dyn Card) -> Result<Navigation, GpuError> {
-        let mut upload = Upload::begin(card, self.codes(), VECTORS as u64)?;
+        let mut upload = GraphUpload::begin(card, self.codes(), VECTORS as u64)?;
         for piece in self.codes.chunks(1001) {
             upload.append(piece)?;
         }
@@ -166,7 +166,7 @@ impl Walks {
     fn start(&self, card: &dyn Card, stored: &Stored) -> Result<walks::Walks, GpuError> {
         let mut links = LinkUpload::begin(card, self.degree() as u32, VECTORS as u64)?;
         self.links.iter().try_for_each(|some| links.append(some))?;
-        let shape = walks::Shape { list: self.list as u32, slots: SLOTS };
+        let shape = walks::WalkShape { list: self.list as u32, slots: SLOTS };
         walks::Walks::start(card, self.navigation(card)?, links, stored.upload(card)?, (shape, None))
     }
 

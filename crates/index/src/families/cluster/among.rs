@@ -6,7 +6,7 @@
 //! candidates. So the effort is larger for smaller sets, and for sets that are far from the query.
 
 use super::centroids::scope::Scope;
-use super::search::{Cluster, Scratch, scan_absent};
+use super::search::{Cluster, ClusterScratch, scan_absent};
 use crate::allocate::{try_with_capacity, try_zeros};
 use crate::error::IndexError;
 use crate::format::groups::NO_ID;
@@ -82,7 +82,7 @@ impl Cluster {
     }
 }
 
-impl Scratch {
+impl ClusterScratch {
     /// Finds the nearest vectors of a set.
     pub(super) async fn search_among(
         &mut self,
@@ -209,7 +209,7 @@ impl Scratch {
         params: &SearchParams,
         among: &RowFilter,
     ) -> Result<(), IndexError> {
-        let Scratch { query, hits, reads, .. } = self;
+        let ClusterScratch { query, hits, reads, .. } = self;
         let mut stages: Stages = among.stages(params.wanted(), params.k, hits.len());
         while let Some(range) = stages.next(&query.found) {
             cluster.pages.compare(cx, &cluster.set, &hits[range], query, reads).await?;

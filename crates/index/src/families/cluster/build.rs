@@ -3,7 +3,7 @@
 
 use super::centroids::{Centroids, GROUPS_PER_RUN};
 use super::options::ClusterOptions;
-use super::plan::Plan;
+use super::plan::ClusterPlan;
 use super::section::{
     CENTROIDS_NAME, CODEC_NAME, CODES_NAME, ClusterEntry, NAME, PLACES_NAME, ROWS_NAME, STRIPED, VECTORS_NAME,
 };
@@ -26,7 +26,7 @@ use crate::partition;
 use crate::partition::intake::Intake;
 use crate::partition::journal::MEANS_NAME;
 use crate::partition::pieces::{Ordered, Piece, pieces};
-use crate::partition::staged::{self, Lengths, Placing, Shape, Staged};
+use crate::partition::staged::{self, BuildShape, Lengths, Placing, Staged};
 use crate::query::codes::plain_metric;
 use bathyal_kernels::quantize::{Codec, SCAN_BLOCK};
 use serde::{Deserialize, Serialize};
@@ -58,7 +58,7 @@ impl Builder for ClusterOptions {
     }
 
     fn planned_memory(&self, data: &Source<'_>, options: &BuildOptions) -> u64 {
-        choose_layout(data, self).map_or(0, |layout| Plan::new(data, self, options, &layout).planned)
+        choose_layout(data, self).map_or(0, |layout| ClusterPlan::new(data, self, options, &layout).planned)
     }
 
     fn plan(&self, data: &Source<'_>, options: &BuildOptions) -> Result<FamilyPlan, IndexError> {
@@ -101,7 +101,7 @@ impl Staged for ClusterOptions {
     const STEPS_VERSION: u32 = 6;
 
     fn rows(&self, data: &Source<'_>, options: &BuildOptions) -> Result<usize, IndexError> {
-        Ok(Plan::new(data, self, options, &choose_layout(data, self)?).rows)
+        Ok(ClusterPlan::new(data, self, options, &choose_layout(data, self)?).rows)
     }
 
     fn layout(&self, data: &Source<'_>, identity: Identity) -> Result<GroupLayout, IndexError> {
@@ -114,7 +114,7 @@ impl Staged for ClusterOptions {
         Placing { vectors_name: VECTORS_NAME, units, unit: group }
     }
 
-    fn lengths(shape: &Shape<GroupLayout>, pieces: &[Piece]) -> Lengths {
+    fn lengths(shape: &BuildShape<GroupLayout>, pieces: &[Piece]) -> Lengths {
         let layout = &shape.layout;
         let groups = shape.units(layout.group_vectors(), pieces);
         Lengths {
@@ -139,7 +139,7 @@ impl Staged for ClusterOptions {
 
     fn check_steps(
         steps: &Steps,
-        shape: &Shape<GroupLayout>,
+        shape: &BuildShape<GroupLayout>,
         pieces: &[Piece],
         all_placed: bool,
     ) -> Result<(), String> {

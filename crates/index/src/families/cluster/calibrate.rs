@@ -9,7 +9,7 @@
 use super::build::Work;
 use super::centroids::scope::{self, DistanceRatioCounts, MeasuredPrune};
 use super::open::load_for_scan;
-use super::search::{Cluster, Scratch};
+use super::search::{Cluster, ClusterScratch};
 use super::section::{ClusterEntry, ShorterCodes};
 use super::shorter;
 use crate::calibrate::Curve;
@@ -81,7 +81,7 @@ pub(crate) fn calibrate(
     let places = find_places(work, order, trial.truth.iter().chain(own).copied().collect())?;
     let code_bytes = entry.codes.code_bytes;
     let cluster = load_for_scan(work.directory, manifest, entry.clone(), code_bytes, work.progress)?;
-    let measurement = Measurement { cluster: &cluster, trial: &trial, places: &places, query_step: 1 };
+    let measurement = ClusterMeasurement { cluster: &cluster, trial: &trial, places: &places, query_step: 1 };
     let mut measured = MeasuredCurves { pages: trial.curves(), lone: trial.curves() };
     let mut prunes: Vec<MeasuredPrune> = Vec::new();
     climb(&MEASURED_PROBES, cluster.centroids.groups() as u32, work.progress, |probes| {
@@ -102,7 +102,8 @@ pub(crate) fn calibrate(
     for (at, code_bytes) in lengths.into_iter().enumerate() {
         let cluster = load_for_scan(work.directory, manifest, entry.clone(), code_bytes, work.progress)?;
         let query_step = if trial.queries.count() < MANY_QUERIES { 1 } else { SHORTER_QUERY_STEP };
-        let measurement = Measurement { cluster: &cluster, trial: &trial, places: &places, query_step };
+        let measurement =
+            ClusterMeasurement { cluster: &cluster, trial: &trial, places: &places, query_step };
         let mut measured = MeasuredCurves { pages: trial.curves(), lone: trial.curves() };
         for (step, probes) in shorter_probes.iter().enumerate() {
             measurement.add(
@@ -204,7 +205,7 @@ fn points(counts: &[u32], k: u32, probes: u32, recall_of: impl Fn(u64) -> f32) -
 }
 
 /// A measurement of an index, with full or shorter codes.
-struct Measurement<'a> {
+struct ClusterMeasurement<'a> {
     cluster: &'a Cluster,
     trial: &'a Trial,
     /// The places of the queries and of their true neighbours, by id.
@@ -213,7 +214,7 @@ struct Measurement<'a> {
     query_step: usize,
 }
 
-impl Measurement<'_> {
+impl ClusterMeasurement<'_> {
     /// Adds the points of one number of probes to `measured`. Returns the best recall of the points for k =
     /// 10, as a share of the recall that can be reached.
     fn add(
@@ -248,7 +249,7 @@ impl Measurement<'_> {
         if !centroids.has_distances() || probes as usize >= centroids.groups() {
             return Ok(None);
         }
-        let start = || Ok((DistanceRatioCounts::new(probes as usize), Scratch::default()));
+        let start = || Ok((DistanceRatioCounts::new(probes as usize), ClusterScratch::default()));
         let parts =
             self.trial.each_query(work.threads, work.progress, start, |query, (counts, scratch)| {
                 let params = params(1, probes, counts.scope().prune);
@@ -265,7 +266,7 @@ impl Measurement<'_> {
         let k = &self.trial.k;
         let longest = MEASURED_LISTS.last().copied().unwrap_or(1) as usize;
         let params = params(longest + 1, probes, prune);
-        let start = || Ok((ListHistogram::empty(k), Scratch::default(), NeighborRanks::default()));
+        let start = || Ok((ListHistogram::empty(k), ClusterScratch::default(), NeighborRanks::default()));
         let parts = self.trial.each_query(
             work.threads,
             work.progress,
@@ -287,7 +288,7 @@ impl Measurement<'_> {
         &self,
         query: usize,
         params: &SearchParams,
-        scratch: &mut Scratch,
+        scratch: &mut ClusterScratch,
         ranks: &mut NeighborRanks,
         histogram: &mut ListHistogram,
     ) {

@@ -2,7 +2,7 @@
 //! of their centroids. Each centroid's row is read together with the codes of its group, in one round.
 
 use super::centroids::scope::Scope;
-use super::search::{Cluster, Scratch};
+use super::search::{Cluster, ClusterScratch};
 use crate::error::IndexError;
 use crate::query::{Phase, SearchParams};
 use bathyal_tier::Cx;
@@ -12,10 +12,10 @@ pub(super) async fn scan(
     cx: &Cx,
     cluster: &Cluster,
     params: &SearchParams,
-    scratch: &mut Scratch,
+    scratch: &mut ClusterScratch,
 ) -> Result<(), IndexError> {
     let (centroids, identity) = (&cluster.centroids, cluster.pages.layout.identity());
-    let Scratch { code_query, navigation, .. } = scratch;
+    let ClusterScratch { code_query, navigation, .. } = scratch;
     centroids.nearest_by_codes(&cluster.codec, code_query, &Scope::from_params(params), navigation);
     scratch.query.clock.spent(Phase::Navigate);
     let groups = scratch.navigation.groups.len();

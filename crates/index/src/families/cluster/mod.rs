@@ -33,7 +33,7 @@ pub use section::ClusterEntry;
 
 use crate::family::{Capability, Family};
 use crate::format::groups::GroupLayout;
-use crate::partition::staged::Shape;
+use crate::partition::staged::BuildShape;
 use bathyal_kernels::Metric;
 
 /// The family, for the registry.
@@ -73,6 +73,6 @@ pub fn check_centroids(
 /// A sentence that names the first fault.
 pub fn check_journal(bytes: &[u8], vectors: usize, rows: usize, layout: &GroupLayout) -> Result<(), String> {
     let (dim, row_bytes, layout) = (layout.dim(), layout.vector_bytes(), *layout);
-    let shape = Shape { vectors, dim, row_bytes, rows: rows.max(1), layout };
+    let shape = BuildShape { vectors, dim, row_bytes, rows: rows.max(1), layout };
     build::Journal::parse::<ClusterOptions>(bytes, &shape).map(|_| ())
 }

@@ -5,7 +5,7 @@
 //! The card computes the same estimates as the processor, bit for bit, and so finds the same best candidates.
 
 use super::centroids::Centroids;
-use super::search::{Cluster, Scratch};
+use super::search::{Cluster, ClusterScratch};
 use super::section::ClusterEntry;
 use crate::error::IndexError;
 use crate::format::groups::{GroupLayout, NO_ID};
@@ -13,7 +13,7 @@ use crate::format::identity::Identity;
 use crate::format::manifest::Manifest;
 use crate::format::walk::read_through;
 use crate::query::{Phase, SearchParams};
-use bathyal_gpu::scans::{Group, MOST_CANDIDATES, MOST_SCANNED, Shape, Slot, Tables, Upload};
+use bathyal_gpu::scans::{Group, MOST_CANDIDATES, MOST_SCANNED, ScanShape, ScanUpload, Slot, Tables};
 use bathyal_gpu::{Card, VectorUpload, Vectors, slots};
 use bathyal_kernels::Neighbor;
 use bathyal_kernels::quantize::Codec;
@@ -23,8 +23,8 @@ use bathyal_vectors::progress::Progress;
 
 /// Returns the shape of scans before the codec is loaded, with upper bounds: the planes of codes take no more
 /// bytes than the codes.
-fn planned_shape(entry: &ClusterEntry, layout: &GroupLayout) -> Shape {
-    Shape {
+fn planned_shape(entry: &ClusterEntry, layout: &GroupLayout) -> ScanShape {
+    ScanShape {
         code_bytes: entry.codes.code_bytes,
         factor_bytes: 0,
         plane_bytes: entry.codes.code_bytes,
@@ -52,20 +52,20 @@ pub(super) fn upload_codes<'a>(
     (identity, centroids): (Identity, &Centroids),
     (card, code_bytes): (&'a dyn Card, u64),
     progress: &dyn Progress,
-) -> Result<Upload<'a>, IndexError> {
+) -> Result<ScanUpload<'a>, IndexError> {
     let Some(codes) = codec.plane_codes() else {
         return Err(IndexError::Internal("codes without planes were to be copied to a graphics card".into()));
     };
-    let shape = Shape {
+    let shape = ScanShape {
         factor_bytes: codes.factor_bytes as u32,
         plane_bytes: codes.bytes.len() as u32,
         groups: (code_bytes / entry.group_codes().max(1)) as u32,
         ..planned_shape(entry, layout)
     };
-    let shape = Shape { slots: slots(card.profile(), shape.slot_bytes()), ..shape };
+    let shape = ScanShape { slots: slots(card.profile(), shape.slot_bytes()), ..shape };
     let object = manifest.open_file(directory, &entry.codes.file)?;
     let damaged = |place: String, reason| IndexError::damaged(object.address(), place, reason);
-    let (mut upload, mut outcome) = (Upload::begin(card, shape)?, Ok(()));
+    let (mut upload, mut outcome) = (ScanUpload::begin(card, shape)?, Ok(()));
     progress.stage("copying codes to the graphics card", code_bytes);
     let group_bytes = entry.group_codes() as usize;
     let crc = read_through(object.as_ref(), code_bytes, group_bytes, progress, |group, codes| {
@@ -129,7 +129,7 @@ pub(super) fn upload_vectors(
     Ok(upload.finish()?)
 }
 
-impl Scratch {
+impl ClusterScratch {
     /// Submits the found groups whose codes are on the card for a scan there.
     pub(super) fn submit_to_card(
         &mut self,

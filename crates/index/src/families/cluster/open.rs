@@ -6,7 +6,7 @@ use super::codes::{ArrivingCodes, Codes};
 use super::effort;
 use super::inspect;
 use super::on_card;
-use super::search::{Cluster, Scratch};
+use super::search::{Cluster, ClusterScratch};
 use super::section::ClusterEntry;
 use super::shorter;
 use super::verify;
@@ -110,7 +110,7 @@ impl Stored for StoredCluster {
 
     fn query_bytes(&self, search_list: usize) -> u64 {
         let (groups, runs) = (self.entry.groups as usize, self.entry.runs as usize);
-        Scratch::planned_bytes(groups, runs, &self.layout, search_list)
+        ClusterScratch::planned_bytes(groups, runs, &self.layout, search_list)
     }
 
     fn planned_list(&self, params: &SearchParams) -> usize {

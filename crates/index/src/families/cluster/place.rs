@@ -167,14 +167,14 @@ fn invert_order(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::partition::pieces::{Part, pieces};
+    use crate::partition::pieces::{SpilledPart, pieces};
     use bathyal_kernels::Element;
     use bathyal_store::memory::MemoryStore;
     use bathyal_store::{GenerationExt, Replace, Store};
 
     #[test]
     fn each_piece_begins_with_a_new_group_and_a_new_run() {
-        let part = |rows| Part { rows, written: Written::default() };
+        let part = |rows| SpilledPart { rows, written: Written::default() };
         let layout = GroupLayout::choose(Element::U8, 128, 96).expect("a layout");
         let run = GROUPS_PER_RUN * layout.group_vectors();
         let pieces = pieces(&[part(run + 94), part(0), part(2 * run + 1)], 2 * run);

@@ -27,14 +27,14 @@ const TRUTH_BYTES: u64 = 1000 * 101 * 16;
 
 /// The planned memory of a build, and the number of vectors that are placed at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Plan {
+pub(crate) struct ClusterPlan {
     /// Bytes at the peak.
     pub(crate) planned: u64,
     /// Most vectors that are placed together: whole runs of groups, or the number of all vectors if they fit.
     pub(crate) rows: usize,
 }
 
-impl Plan {
+impl ClusterPlan {
     /// Plans a build: everything at once if that fits or if there is no budget, otherwise parts as large as
     /// fit. The planned bytes exceed the budget only if no plan fits.
     pub(crate) fn new(
@@ -42,7 +42,7 @@ impl Plan {
         cluster_options: &ClusterOptions,
         options: &BuildOptions,
         layout: &GroupLayout,
-    ) -> Plan {
+    ) -> ClusterPlan {
         let count = data.count();
         let threads = options.thread_count() as u64;
         let fixed = PROGRAM_BYTES + WINDOW_BYTES + BUFFER_BYTES + threads * THREAD_BYTES;
@@ -53,14 +53,14 @@ impl Plan {
         let placing = |rows: usize| rows as u64 * (row + means) + threads * halving_bytes(data.dim());
         let whole = fixed + rest.max(placing(count));
         let Some(budget) = options.memory_bytes.filter(|budget| *budget < whole) else {
-            return Plan { planned: whole, rows: count };
+            return ClusterPlan { planned: whole, rows: count };
         };
         let run = GROUPS_PER_RUN * layout.group_vectors();
         let least = (2 * count / MOST_PARTS).max(1).next_multiple_of(run).min(count.next_multiple_of(run));
         let free = budget.saturating_sub(fixed + threads * halving_bytes(data.dim()));
         let rows = (free / (row + means)) as usize / run * run;
         let rows = rows.clamp(least, count.next_multiple_of(run));
-        Plan { planned: fixed + rest.max(placing(rows)), rows }
+        ClusterPlan { planned: fixed + rest.max(placing(rows)), rows }
     }
 }
 

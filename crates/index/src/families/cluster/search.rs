@@ -137,7 +137,7 @@ impl Drop for Cluster {
 }
 
 /// Buffers of one running query, which later queries reuse.
-pub(crate) struct Scratch {
+pub(crate) struct ClusterScratch {
     pub(super) query: Query,
     pub(super) code_query: CodeQuery,
     pub(super) navigation: Navigation,
@@ -155,9 +155,9 @@ pub(crate) struct Scratch {
     pub(super) reads: PageReads,
 }
 
-impl Default for Scratch {
-    fn default() -> Scratch {
-        Scratch {
+impl Default for ClusterScratch {
+    fn default() -> ClusterScratch {
+        ClusterScratch {
             query: Query::new(),
             code_query: CodeQuery::new(),
             navigation: Navigation::default(),
@@ -172,7 +172,7 @@ impl Default for Scratch {
     }
 }
 
-impl Scratch {
+impl ClusterScratch {
     /// Estimates the bytes of a query at its peak, if it scans up to `planned` of `groups` groups, or has up
     /// to `planned` candidates.
     pub(crate) fn planned_bytes(groups: usize, runs: usize, layout: &GroupLayout, planned: usize) -> u64 {
@@ -323,17 +323,17 @@ fn keep_best(hits: &mut Vec<Neighbor>, wanted: usize) -> f32 {
     worst
 }
 
-crate::family::impl_scratch!(Scratch);
+crate::family::impl_scratch!(ClusterScratch);
 
 impl Searcher for Cluster {
-    type Scratch = Scratch;
+    type Scratch = ClusterScratch;
 
     async fn search(
         &self,
         cx: Cx,
         query: &[u8],
         params: SearchParams,
-        scratch: &mut Scratch,
+        scratch: &mut ClusterScratch,
     ) -> Result<(), IndexError> {
         if let Some(among) = scratch.query.within.clone() {
             return scratch.search_among(&cx, self, query, &params, &among).await;
@@ -361,11 +361,11 @@ impl Searcher for Cluster {
             early::scan(&cx, self, &params, scratch).await?;
         }
         scratch.rank(self, wanted);
-        let Scratch { query, hits, reads, .. } = scratch;
+        let ClusterScratch { query, hits, reads, .. } = scratch;
         self.pages.compare(&cx, &self.set, hits, query, reads).await
     }
 
-    fn scanned(&self, scratch: &Scratch) -> Option<Scanned> {
+    fn scanned(&self, scratch: &ClusterScratch) -> Option<Scanned> {
         Some(Scanned { scanned: scratch.navigation.groups.len(), of: self.centroids.groups() })
     }
 }
@@ -484,7 +484,7 @@ pub(super) async fn scan_absent(
     cx: &Cx,
     cluster: &Cluster,
     wanted: usize,
-    scratch: &mut Scratch,
+    scratch: &mut ClusterScratch,
 ) -> Result<(), IndexError> {
     if let Some(codec) = cluster.stored_codec.as_ref().filter(|_| !scratch.absent.is_empty()) {
         scratch.stored_query.prepare_groups(codec, &scratch.navigation.shifted);

@@ -2,7 +2,7 @@
 
 use super::centroids::GROUPS_PER_RUN;
 use super::options::ClusterOptions;
-use super::plan::Plan;
+use super::plan::ClusterPlan;
 use super::section::{
     CENTROIDS_NAME, CODEC_NAME, CODES_NAME, PLACES_NAME, POSITIONS_NAME, ROWS_NAME, VECTORS_NAME,
 };
@@ -26,7 +26,7 @@ pub(super) fn plan(
     options: &BuildOptions,
 ) -> Result<FamilyPlan, IndexError> {
     let layout = choose_layout(data, cluster_options)?;
-    let (count, rows) = (data.count(), Plan::new(data, cluster_options, options, &layout).rows);
+    let (count, rows) = (data.count(), ClusterPlan::new(data, cluster_options, options, &layout).rows);
     let full = count.div_ceil(layout.group_vectors()) as u64;
     // Each piece of a divided set begins with a new group and a new run. A part has about two pieces.
     let pieces = if rows >= count { 0 } else { 2 * MOST_PARTS as u64 };

@@ -37,7 +37,7 @@ pub(super) type Work<'a> = partition::Work<'a, GroupLayout, FlatOptions>;
 
 /// The finished stages, from which a killed build continues.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Journal {
+struct FlatJournal {
     /// Identifies the data and the options; a build with another fingerprint starts from the beginning.
     fingerprint: String,
     /// Seconds of work so far.
@@ -118,7 +118,7 @@ fn build(job: Job<'_>, own: &FlatOptions) -> Result<BuildReport, IndexError> {
             return publish_finished(draft, &manifest, &note, threads, planned, details, progress);
         }
         Start::After(journal) => journal,
-        Start::Anew => Journal { fingerprint: fingerprint.clone(), ..Journal::default() },
+        Start::Anew => FlatJournal { fingerprint: fingerprint.clone(), ..FlatJournal::default() },
     };
     let mut stages = Stages::begin_after(journal.seconds);
     let (directory, rows) = (draft.as_ref(), data.count());
@@ -165,15 +165,15 @@ fn announce(work: &Work<'_>) {
 }
 
 /// Reads the journal of an earlier build of the same index, if there is one whose files are intact.
-fn read_journal(draft: &dyn Draft, fingerprint: &str, layout: &GroupLayout) -> Option<Journal> {
-    let journal: Journal = journal::parse(&journal::read(draft)?).ok()?;
+fn read_journal(draft: &dyn Draft, fingerprint: &str, layout: &GroupLayout) -> Option<FlatJournal> {
+    let journal: FlatJournal = journal::parse(&journal::read(draft)?).ok()?;
     let whole = journal.pages.bytes.is_multiple_of(layout.group_bytes() as u64);
     let sound = require(whole && journal.seconds >= 0.0, "").is_ok() && journal.fingerprint == fingerprint;
     (sound && holds(draft, VECTORS_NAME, &journal.pages)).then_some(journal)
 }
 
 /// Writes the pages that are not written yet.
-fn write_pages(work: &Work<'_>, journal: &mut Journal, stages: &Stages) -> Result<FileEntry, IndexError> {
+fn write_pages(work: &Work<'_>, journal: &mut FlatJournal, stages: &Stages) -> Result<FileEntry, IndexError> {
     let mut file = Appender::resume(work.directory, VECTORS_NAME, journal.pages)?;
     in_order::write_pages(work, &mut file, |written| {
         journal.pages = written;

@@ -1,7 +1,7 @@
 //! Measures the recall that numbers of candidates reach, before the index is published: the ranks of the true
 //! neighbours among the codes. It reads no vectors, so other vectors on the pages of candidates do not count.
 
-use super::search::{Flat, Scratch};
+use super::search::{Flat, FlatScratch};
 use crate::build::options::BuildOptions;
 use crate::calibrate::Calibration;
 use crate::calibrate::list::ListPoint;
@@ -45,9 +45,9 @@ pub(super) fn calibrate(
     };
     // For each k, the number of true neighbours at each rank. The last entry counts those without a rank.
     let empty = || vec![vec![0_u64; longest + 1]; trial.k.len()];
-    let start = || Ok((Scratch::default(), HashMap::new(), empty()));
+    let start = || Ok((FlatScratch::default(), HashMap::new(), empty()));
     let parts = trial.each_query(options.thread_count(), progress, start, |query, state| {
-        let (scratch, ranks, counts): &mut (Scratch, HashMap<u32, usize>, _) = state;
+        let (scratch, ranks, counts): &mut (FlatScratch, HashMap<u32, usize>, _) = state;
         scratch.begin(&flat.set, trial.queries.row(query), &params);
         scratch.rank(coded, wanted);
         let own = trial.own.as_ref().map(|own| own[query]);

@@ -57,7 +57,7 @@ pub(crate) struct Coded {
 }
 
 /// Memory of one running query, reused from query to query.
-pub(crate) struct Scratch {
+pub(crate) struct FlatScratch {
     query: Query,
     coded: CodedQuery,
     reads: PageReads,
@@ -65,9 +65,9 @@ pub(crate) struct Scratch {
     scores: Vec<f32>,
 }
 
-impl Default for Scratch {
-    fn default() -> Scratch {
-        Scratch {
+impl Default for FlatScratch {
+    fn default() -> FlatScratch {
+        FlatScratch {
             query: Query::new(),
             coded: CodedQuery::new(),
             reads: PageReads::default(),
@@ -126,11 +126,11 @@ impl Flat {
     }
 }
 
-impl Scratch {
+impl FlatScratch {
     /// Writes the places of the `wanted` vectors with the nearest codes to `hits`, the nearest first. There
     /// are fewer if the estimates of the others are not numbers.
     pub(super) fn rank(&mut self, coded: &Coded, wanted: usize) {
-        let Scratch { query, coded: prepared, hits, .. } = self;
+        let FlatScratch { query, coded: prepared, hits, .. } = self;
         coded.codes.begin(&query.floats, prepared);
         hits.clear();
         let (size, mut threshold) = (coded.codes.code_bytes(), f32::INFINITY);
@@ -176,9 +176,9 @@ async fn compare_candidates(
     flat: &Flat,
     coded: &Coded,
     params: &SearchParams,
-    scratch: &mut Scratch,
+    scratch: &mut FlatScratch,
 ) -> Result<(), IndexError> {
-    let Scratch { query, hits, reads, .. } = scratch;
+    let FlatScratch { query, hits, reads, .. } = scratch;
     let error = STOP_ERRORS * flat.standard_error(coded, &query.floats);
     let mut stages = match &query.within {
         None => Stages::one(hits.len()),
@@ -198,8 +198,8 @@ async fn compare_candidates(
 
 /// Compares all vectors, in the order in which the tier delivers them. The result does not depend on the
 /// order.
-async fn scan(cx: &Cx, flat: &Flat, scratch: &mut Scratch) -> Result<(), IndexError> {
-    let Scratch { query, scores, .. } = scratch;
+async fn scan(cx: &Cx, flat: &Flat, scratch: &mut FlatScratch) -> Result<(), IndexError> {
+    let FlatScratch { query, scores, .. } = scratch;
     let layout = &flat.pages.layout;
     let pages = flat.entry.reads * layout.group_pages() as u32;
     let (alignment, unit) = (cx.alignment(), flat.unit_pages);
@@ -225,17 +225,17 @@ async fn scan(cx: &Cx, flat: &Flat, scratch: &mut Scratch) -> Result<(), IndexEr
     }
 }
 
-crate::family::impl_scratch!(Scratch);
+crate::family::impl_scratch!(FlatScratch);
 
 impl Searcher for Flat {
-    type Scratch = Scratch;
+    type Scratch = FlatScratch;
 
     async fn search(
         &self,
         cx: Cx,
         query: &[u8],
         params: SearchParams,
-        scratch: &mut Scratch,
+        scratch: &mut FlatScratch,
     ) -> Result<(), IndexError> {
         scratch.begin(&self.set, query, &params);
         let wanted = params.wanted();
@@ -249,7 +249,7 @@ impl Searcher for Flat {
         scan(&cx, self, scratch).await
     }
 
-    fn scanned(&self, _: &Scratch) -> Option<Scanned> {
+    fn scanned(&self, _: &FlatScratch) -> Option<Scanned> {
         None
     }
 }

@@ -7,14 +7,14 @@
 //! (`open/plan_within`).
 
 use super::layout::GraphLayout;
-use super::search::{Graph, Scratch};
+use super::search::{Graph, GraphScratch};
 use crate::error::IndexError;
 use crate::family::pages::PAGES_AT_ONCE;
 use crate::query::within::RowFilter;
 use crate::query::{Phase, SearchParams};
 use bathyal_tier::Cx;
 
-impl Scratch {
+impl GraphScratch {
     /// Finds the nearest vectors of a set.
     pub(super) async fn search_among(
         &mut self,
@@ -43,7 +43,7 @@ impl Scratch {
     /// Fills `self.beam` with the places of the candidates in `range`; in the page-local layout, with their
     /// pages, none of them twice.
     fn list_records(&mut self, graph: &Graph, range: std::ops::Range<usize>) {
-        let Scratch { beam, scoring, opened, .. } = self;
+        let GraphScratch { beam, scoring, opened, .. } = self;
         let places = scoring.hits[range].iter().map(|hit| hit.id);
         beam.clear();
         match graph.layout.page_local() {

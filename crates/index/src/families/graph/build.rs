@@ -3,8 +3,8 @@
 
 use super::calibrate::{self, DraftGraph, HeldOutVectors};
 use super::options::{GraphLayoutChoice, GraphOptions};
-use super::parts::{DataShape, Journal, MergedGraph};
-use super::plan::Plan;
+use super::parts::{DataShape, GraphJournal, MergedGraph};
+use super::plan::GraphPlan;
 use super::section::{GraphEntry, NAME, STRIPED};
 use super::sizes;
 use super::whole::WholeGraph;
@@ -46,7 +46,7 @@ impl Builder for GraphOptions {
     }
 
     fn planned_memory(&self, data: &Source<'_>, options: &BuildOptions) -> u64 {
-        Plan::new(data, self, options).planned
+        GraphPlan::new(data, self, options).planned
     }
 
     fn plan(&self, data: &Source<'_>, options: &BuildOptions) -> Result<FamilyPlan, IndexError> {
@@ -78,13 +78,13 @@ impl Builder for GraphOptions {
 /// Builds a graph, or continues a build of the same that was killed.
 fn build(job: Job<'_>, graph_options: &GraphOptions) -> Result<BuildReport, IndexError> {
     let Job { data, target, options, identity, planned, progress } = job;
-    let (rows, threads) = (Plan::new(data, graph_options, options).rows, options.thread_count());
+    let (rows, threads) = (GraphPlan::new(data, graph_options, options).rows, options.thread_count());
     let fingerprint = journal::fingerprint(data, options, identity, STEPS_VERSION);
     let shape = DataShape { vectors: data.count(), row_bytes: data.row_bytes(), rows };
     // A graph that is grown at once is in memory until it is complete, so its build has no step to continue
     // from.
     let journal = |draft: &dyn Draft, fingerprint: &str| {
-        if rows >= data.count() { None } else { Journal::read(draft, fingerprint, shape) }
+        if rows >= data.count() { None } else { GraphJournal::read(draft, fingerprint, shape) }
     };
     let (draft, start) = target.start(fingerprint.as_deref(), journal)?;
     let fingerprint = fingerprint.unwrap_or_default();
@@ -95,7 +95,7 @@ fn build(job: Job<'_>, graph_options: &GraphOptions) -> Result<BuildReport, Inde
             return publish_finished(draft, &manifest, &note, threads, planned, details, progress);
         }
         Start::After(journal) => journal,
-        Start::Anew => Journal::new(&fingerprint),
+        Start::Anew => GraphJournal::new(&fingerprint),
     };
     let mut stages = Stages::begin_after(journal.seconds);
     let (layout, directory) = ((), draft.as_ref());

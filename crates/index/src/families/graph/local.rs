@@ -212,7 +212,7 @@ fn fitting_links(layout: &LocalLayout, links: &[u32]) -> usize {
 }
 
 /// The pages that have been reached so far, as a tree.
-struct ReachedTree<'a> {
+struct ReachedPages<'a> {
     layout: &'a LocalLayout,
     /// The page from which each page was reached first.
     parent: Vec<u32>,
@@ -220,7 +220,7 @@ struct ReachedTree<'a> {
     order: Vec<u32>,
 }
 
-impl ReachedTree<'_> {
+impl ReachedPages<'_> {
     /// Adds page `start` as a child of `parent`, and then every page that can be reached from it.
     fn extend(&mut self, links: &PageLinks, start: u32, parent: u32) {
         let mut next = self.order.len();
@@ -268,7 +268,7 @@ impl ReachedTree<'_> {
 /// that it links to, which is near it, or else from any page with room. Returns `None` if no page has room.
 fn connect(layout: &LocalLayout, links: &mut PageLinks, first: u32) -> Option<()> {
     let pages = layout.pages();
-    let mut tree = ReachedTree {
+    let mut tree = ReachedPages {
         layout,
         parent: vec![UNREACHED; pages as usize],
         order: Vec::with_capacity(pages as usize),

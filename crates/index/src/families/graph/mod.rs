@@ -61,5 +61,5 @@ pub static FAMILY: Family = Family {
 /// # Errors
 /// A sentence that names the first fault of the journal.
 pub fn check_journal(bytes: &[u8], vectors: usize, row_bytes: usize, rows: usize) -> Result<(), String> {
-    parts::Journal::parse(bytes, parts::DataShape { vectors, row_bytes, rows: rows.max(1) }).map(|_| ())
+    parts::GraphJournal::parse(bytes, parts::DataShape { vectors, row_bytes, rows: rows.max(1) }).map(|_| ())
 }

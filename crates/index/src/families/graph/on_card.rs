@@ -19,8 +19,8 @@ use crate::family::CardChoice;
 use crate::format::manifest::Manifest;
 use crate::format::walk::read_through;
 use crate::query::{SearchParams, spread};
-use bathyal_gpu::graph::{Codes, Navigation, Upload, write_query};
-use bathyal_gpu::hops::{GraphSearchParameters, Hops, MOST_CANDIDATES, Shape, Slot};
+use bathyal_gpu::graph::{Codes, GraphUpload, Navigation, write_query};
+use bathyal_gpu::hops::{GraphSearchParameters, HopShape, Hops, MOST_CANDIDATES, Slot};
 use bathyal_gpu::pages::Pages;
 use bathyal_gpu::walks::Walks;
 use bathyal_gpu::{Card, CardCounters, GpuError, slots};
@@ -125,16 +125,16 @@ pub(super) fn load(
     let codes = load_codes(directory, manifest, graph, card, progress)?;
     if let Some(layout) = graph.layout.page_local() {
         // The last hops of a page-local search read twice the beam width (see `width_after`).
-        let one_slot = Shape { list: MOST_CANDIDATES, width: 2 * MAX_BEAM_WIDTH, ids: PAGE_IDS, slots: 1 };
+        let one_slot = HopShape { list: MOST_CANDIDATES, width: 2 * MAX_BEAM_WIDTH, ids: PAGE_IDS, slots: 1 };
         let slots = slots(card.profile(), bathyal_gpu::pages::slot_bytes(&one_slot, codes.codes()));
-        let shape = Shape { slots, ..one_slot };
+        let shape = HopShape { slots, ..one_slot };
         let pages = Pages::start(card, codes, shape, layout.records() as u32, mini_batch)?;
         return Ok(GraphCard::Pages(pages));
     }
     let ids = (graph.entry.max_degree * MAX_BEAM_WIDTH).max(1);
-    let one_slot = Shape { list: MOST_CANDIDATES, width: MAX_BEAM_WIDTH, ids, slots: 1 };
+    let one_slot = HopShape { list: MOST_CANDIDATES, width: MAX_BEAM_WIDTH, ids, slots: 1 };
     let slots = slots(card.profile(), one_slot.slot_bytes(codes.codes()));
-    Ok(GraphCard::Records(Hops::start(card, codes, Shape { slots, ..one_slot }, mini_batch)?))
+    Ok(GraphCard::Records(Hops::start(card, codes, HopShape { slots, ..one_slot }, mini_batch)?))
 }
 
 /// Copies the codes of a graph to `card`, piece by piece, and keeps some of them in [`Graph::kept_codes`].
@@ -165,7 +165,7 @@ pub(super) fn load_codes(
     };
     let file = &graph.entry.codes.file;
     let object = manifest.open_file(directory, file)?;
-    let mut upload = Upload::begin(card, shape, graph.set.vectors.into())?;
+    let mut upload = GraphUpload::begin(card, shape, graph.set.vectors.into())?;
     progress.stage("copying codes to the graphics card", file.bytes);
     let (size, mut outcome, mut kept, mut entry_code) = (codes.code_bytes, Ok(()), Vec::new(), Vec::new());
     let (is_local, entry) = (graph.layout.page_local().is_some(), graph.entry.entry_point as usize);

@@ -2,7 +2,7 @@
 
 use super::layout::GraphLayout;
 use super::page_search::pivots;
-use super::search::{Graph, Scratch};
+use super::search::{Graph, GraphScratch};
 use super::section::GraphEntry;
 use super::{inspect, on_card, verify};
 use crate::calibrate::reach::Reach;
@@ -83,7 +83,7 @@ impl Stored for StoredGraph {
     fn query_bytes(&self, search_list: usize) -> u64 {
         let codes = &self.entry.codes;
         let query = query_bytes(self.dim, Some((&codes.kind, codes.code_bytes)));
-        Scratch::planned_bytes(self.vectors, self.entry.max_degree as usize, query, search_list)
+        GraphScratch::planned_bytes(self.vectors, self.entry.max_degree as usize, query, search_list)
     }
 
     fn planned_list(&self, params: &SearchParams) -> usize {

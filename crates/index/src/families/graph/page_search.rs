@@ -6,7 +6,7 @@
 
 use super::layout::GraphLayout;
 use super::on_card::CardQuery;
-use super::search::{Graph, Scratch};
+use super::search::{Graph, GraphScratch};
 use crate::error::IndexError;
 use crate::format::local::{LocalLayout, LocalPage};
 use crate::query::{FAR_BEAM_WIDTH, Phase};
@@ -54,7 +54,7 @@ fn damaged(graph: &Graph, layout: &LocalLayout, number: u32, reason: String) -> 
     graph.set.damaged(format!("page {number} at byte {}", layout.span(number).offset), reason)
 }
 
-impl Scratch {
+impl GraphScratch {
     /// Begins a search: scores the pages of the nearest pivots and of the entry point.
     pub(super) fn enter(&mut self, graph: &Graph, layout: &LocalLayout, beam_width: usize) {
         self.opened.clear();

@@ -8,7 +8,7 @@
 use super::layout::GraphLayout;
 use super::on_card::{CardQuery, GraphCard, write_code_query};
 use super::page_search::starts;
-use super::search::{Graph, Scratch};
+use super::search::{Graph, GraphScratch};
 use crate::error::IndexError;
 use crate::format::local::LocalLayout;
 use crate::query::SearchParams;
@@ -94,7 +94,7 @@ impl PageQuery {
     }
 }
 
-impl Scratch {
+impl GraphScratch {
     /// Sends the links of the last beam to the card, which scores the linked pages and chooses the next beam.
     pub(super) async fn fill_beam_with_pages_on_card(
         &mut self,

@@ -8,7 +8,7 @@ use super::merge::{ListWriter, MergedVectors, PieceFiles, late_name, lists_name,
 use super::options::GraphOptions;
 use super::section::GraphEntry;
 use super::slots::Slots;
-use super::whole::Layout;
+use super::whole::PlacedLayout;
 use super::work::{GraphFiles, GrownGraph, Work};
 use super::write;
 use crate::allocate::try_with_capacity;
@@ -21,7 +21,9 @@ use crate::format::manifest::CodesEntry;
 use crate::format::pages::PageLayout;
 use crate::partition::encoding::{Encoding, FloatRows};
 use crate::partition::intake::Intake;
-use crate::partition::pieces::{Part, Piece, check_parts, pieces, read, remove_spilled, spill_files_exist};
+use crate::partition::pieces::{
+    Piece, SpilledPart, check_parts, pieces, read, remove_spilled, spill_files_exist,
+};
 use crate::partition::plain_codes::write_codes;
 use crate::partition::spread::{Copies, Sample};
 use crate::partition::{READ_BYTES, sample_rows};
@@ -50,7 +52,7 @@ pub(super) fn degree(max_degree: u32) -> u32 {
 
 /// The finished steps of a build, so that a killed build continues.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct Journal {
+pub(super) struct GraphJournal {
     /// Text that identifies the data, the options and the version. A build with another fingerprint starts
     /// from the beginning.
     fingerprint: String,
@@ -59,7 +61,7 @@ pub(super) struct Journal {
     /// The largest squared length of a vector, as the bits of an f32; only for the inner product.
     longest: Option<u32>,
     /// The parts; empty until all vectors have been distributed to them.
-    parts: Vec<Part>,
+    parts: Vec<SpilledPart>,
     /// Files of the finished pieces, in order.
     grown: Vec<PieceFiles>,
 }
@@ -74,15 +76,15 @@ pub(super) struct DataShape {
     pub(super) rows: usize,
 }
 
-impl Journal {
-    pub(super) fn new(fingerprint: &str) -> Journal {
-        Journal { fingerprint: fingerprint.into(), ..Journal::default() }
+impl GraphJournal {
+    pub(super) fn new(fingerprint: &str) -> GraphJournal {
+        GraphJournal { fingerprint: fingerprint.into(), ..GraphJournal::default() }
     }
 
     /// Reads the journal in `directory`. `None` if it belongs to a build with another fingerprint or another
     /// `shape`, or if a file that it names is missing.
-    pub(super) fn read(directory: &dyn Draft, fingerprint: &str, shape: DataShape) -> Option<Journal> {
-        let journal = Journal::parse(&journal::read(directory)?, shape).ok()?;
+    pub(super) fn read(directory: &dyn Draft, fingerprint: &str, shape: DataShape) -> Option<GraphJournal> {
+        let journal = GraphJournal::parse(&journal::read(directory)?, shape).ok()?;
         let pieces = pieces(&journal.parts, shape.rows);
         let spilled = spill_files_exist(directory, &journal.parts, &pieces[journal.grown.len()..]);
         let has_lists = journal.grown.iter().enumerate().all(|(number, files)| {
@@ -96,9 +98,9 @@ impl Journal {
     ///
     /// # Errors
     /// A sentence if the journal is damaged or does not fit `shape`.
-    pub(super) fn parse(bytes: &[u8], shape: DataShape) -> Result<Journal, String> {
+    pub(super) fn parse(bytes: &[u8], shape: DataShape) -> Result<GraphJournal, String> {
         let DataShape { vectors, row_bytes, rows } = shape;
-        let journal: Journal = journal::parse(bytes)?;
+        let journal: GraphJournal = journal::parse(bytes)?;
         require(journal.seconds >= 0.0, "its number of seconds is negative")?;
         // A vector is in two parts, unless there is only one part.
         let copies = if journal.parts.len() == 1 { 1 } else { 2 };
@@ -128,7 +130,7 @@ impl<'a> MergedGraph<'a> {
     /// without the held-out vectors.
     pub(super) fn grow(
         work: &Work<'a>,
-        journal: &mut Journal,
+        journal: &mut GraphJournal,
         stages: &mut Stages,
     ) -> Result<MergedGraph<'a>, IndexError> {
         announce(work, journal);
@@ -157,12 +159,12 @@ impl<'a> MergedGraph<'a> {
         let files = journal.grown.clone();
         let slots = merge_and_connect(work, &files, MergedVectors::WithoutHeldOut, entry, &held_out)?;
         stages.end("merge parts");
-        let layout = Layout::padded(work.data, work.own)?;
+        let layout = PlacedLayout::padded(work.data, work.own)?;
         Ok(MergedGraph { layout, intake, entry, held_out, files, slots, links: 0, graph_options: work.own })
     }
 }
 
-impl Journal {
+impl GraphJournal {
     /// Replaces the journal in the draft. The files that it names must be synced.
     fn write(&mut self, work: &Work<'_>, stages: &Stages) -> Result<(), IndexError> {
         self.seconds = stages.seconds_so_far();
@@ -186,7 +188,7 @@ fn merge_and_connect(
 
 /// Reports the coming stages to the receiver of progress. Their seconds were measured on one machine; on
 /// another one, their proportions estimate the remaining time.
-fn announce(work: &Work<'_>, journal: &Journal) {
+fn announce(work: &Work<'_>, journal: &GraphJournal) {
     let pieces = pieces(&journal.parts, work.rows);
     let all: usize = pieces.iter().map(|piece| piece.rows).sum();
     let grown: usize = pieces[..journal.grown.len()].iter().map(|piece| piece.rows).sum();
@@ -267,7 +269,7 @@ impl Progress for PieceProgress<'_> {
 fn grow_piece(
     work: &Work<'_>,
     intake: &Intake,
-    (parts, piece): (&[Part], Piece),
+    (parts, piece): (&[SpilledPart], Piece),
     held_out: &[u32],
     number: usize,
     rows_before: u64,
@@ -361,7 +363,7 @@ impl GrownGraph for MergedGraph<'_> {
     }
 
     fn section(&self, _work: &Work<'_>, files: GraphFiles, codes: CodesEntry) -> GraphEntry {
-        Layout::Padded(self.layout).section(files, codes, self.entry, self.graph_options)
+        PlacedLayout::Padded(self.layout).section(files, codes, self.entry, self.graph_options)
     }
 
     fn complete(&mut self, work: &Work<'_>) -> Result<(), IndexError> {

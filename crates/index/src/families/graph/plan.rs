@@ -20,19 +20,20 @@ const MEMORY_PER_THREAD: u64 = 24 << 20;
 
 /// The planned memory of a build, and the size of its parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(super) struct GraphPlan {
     /// Bytes at the peak.
     pub(super) planned: u64,
     /// Most vectors of a part; the number of all vectors if they are built at once.
     pub(super) rows: usize,
 }
 
-impl Plan {
+impl GraphPlan {
     /// Plans a build: everything at once if that fits or if there is no budget, otherwise parts as large as
     /// fit. The planned bytes exceed the budget only if no plan fits.
-    pub(super) fn new(data: &Source<'_>, graph_options: &GraphOptions, options: &BuildOptions) -> Plan {
+    pub(super) fn new(data: &Source<'_>, graph_options: &GraphOptions, options: &BuildOptions) -> GraphPlan {
         let fixed = options.thread_count() as u64 * MEMORY_PER_THREAD + FIXED_MEMORY;
-        let whole = Plan { planned: fixed + whole_bytes(data, graph_options, options), rows: data.count() };
+        let whole =
+            GraphPlan { planned: fixed + whole_bytes(data, graph_options, options), rows: data.count() };
         let Some(budget) = options.memory_bytes.filter(|budget| *budget < whole.planned) else {
             return whole;
         };
@@ -46,7 +47,7 @@ impl Plan {
         // least two parts.
         let rows = rows.max(least).min(data.count() / 2);
         let planned = fixed + rest_bytes(data, graph_options).max(rows as u64 * row);
-        if rows == 0 || planned >= whole.planned { whole } else { Plan { planned, rows } }
+        if rows == 0 || planned >= whole.planned { whole } else { GraphPlan { planned, rows } }
     }
 }
 

@@ -7,14 +7,14 @@
 use super::layout::GraphLayout;
 use super::on_card::{load_codes, search_parameters, write_code_query};
 use super::records::read_records;
-use super::search::{Graph, Scratch};
+use super::search::{Graph, GraphScratch};
 use crate::error::IndexError;
 use crate::family::CardChoice;
 use crate::format::manifest::Manifest;
 use crate::format::walk::read_through;
 use crate::query::{Phase, SearchParams};
 use bathyal_gpu::hops::MOST_CANDIDATES;
-use bathyal_gpu::walks::{LinkUpload, Shape, Walks};
+use bathyal_gpu::walks::{LinkUpload, WalkShape, Walks};
 use bathyal_gpu::{GpuError, VectorUpload, slots};
 use bathyal_store::Generation;
 use bathyal_tier::Cx;
@@ -67,9 +67,9 @@ pub(super) fn copy_to_card(
         return Err(IndexError::damaged(object.address(), "its content", reason));
     }
     let CardCopy { vectors, links, .. } = copy;
-    let (vectors, one_slot) = (vectors.finish()?, Shape { list: MOST_CANDIDATES, slots: 1 });
+    let (vectors, one_slot) = (vectors.finish()?, WalkShape { list: MOST_CANDIDATES, slots: 1 });
     let slots = slots(card.profile(), one_slot.slot_bytes(codes.codes(), &vectors));
-    Ok(Walks::start(card, codes, links, vectors, (Shape { slots, ..one_slot }, mini_batch))?)
+    Ok(Walks::start(card, codes, links, vectors, (WalkShape { slots, ..one_slot }, mini_batch))?)
 }
 
 /// A copy of a graph's records to a card.
@@ -111,7 +111,7 @@ impl CardCopy<'_> {
     }
 }
 
-impl Scratch {
+impl GraphScratch {
     /// Searches on the card. The response of the card holds the answer.
     pub(super) async fn walk_on_card(
         &mut self,

@@ -85,7 +85,7 @@ impl Graph {
 }
 
 /// Buffers of one running query, which later queries reuse.
-pub(crate) struct Scratch {
+pub(crate) struct GraphScratch {
     pub(super) query: Query,
     pub(super) code_query: CodeQuery,
     pub(super) candidates: CandidateList,
@@ -112,9 +112,9 @@ pub(crate) struct Scratch {
     pub(super) scoring: Scoring,
 }
 
-impl Default for Scratch {
-    fn default() -> Scratch {
-        Scratch {
+impl Default for GraphScratch {
+    fn default() -> GraphScratch {
+        GraphScratch {
             query: Query::new(),
             code_query: CodeQuery::new(),
             candidates: CandidateList::new(0),
@@ -134,7 +134,7 @@ impl Default for Scratch {
     }
 }
 
-impl Scratch {
+impl GraphScratch {
     /// Estimates the bytes of a query at its peak. The visited set dominates.
     pub(crate) fn planned_bytes(vectors: u32, max_degree: usize, query: u64, search_list: usize) -> u64 {
         let seen = (search_list * max_degree).min(vectors as usize) as u64;
@@ -310,17 +310,17 @@ impl Scratch {
     }
 }
 
-crate::family::impl_scratch!(Scratch);
+crate::family::impl_scratch!(GraphScratch);
 
 impl Searcher for Graph {
-    type Scratch = Scratch;
+    type Scratch = GraphScratch;
 
     async fn search(
         &self,
         cx: Cx,
         query: &[u8],
         params: SearchParams,
-        scratch: &mut Scratch,
+        scratch: &mut GraphScratch,
     ) -> Result<(), IndexError> {
         if let Some(among) = scratch.query.within.clone() {
             return scratch.search_among(&cx, self, query, &params, &among).await;
@@ -381,7 +381,7 @@ impl Searcher for Graph {
         }
     }
 
-    fn scanned(&self, _: &Scratch) -> Option<Scanned> {
+    fn scanned(&self, _: &GraphScratch) -> Option<Scanned> {
         None
     }
 }

@@ -2,9 +2,9 @@
 
 use super::options::{GraphLayoutChoice, GraphOptions};
 use super::parts;
-use super::plan::Plan;
+use super::plan::GraphPlan;
 use super::section::{CODEC_NAME, CODES_NAME, GRAPH_NAME, OFFSETS_NAME};
-use super::whole::{Layout, local_layout};
+use super::whole::{PlacedLayout, local_layout};
 use crate::build::options::{BuildOptions, Details};
 use crate::build::plan::{FamilyPlan, PlannedCodes, PlannedFile};
 use crate::error::IndexError;
@@ -17,10 +17,13 @@ pub(super) fn plan(
     graph_options: &GraphOptions,
     options: &BuildOptions,
 ) -> Result<FamilyPlan, IndexError> {
-    let (count, rows) = (data.count() as u64, Plan::new(data, graph_options, options).rows);
+    let (count, rows) = (data.count() as u64, GraphPlan::new(data, graph_options, options).rows);
     let mut files = match graph_options.layout {
         GraphLayoutChoice::Padded => {
-            vec![PlannedFile::exactly(GRAPH_NAME, Layout::padded(data, graph_options)?.file_bytes(count))]
+            vec![PlannedFile::exactly(
+                GRAPH_NAME,
+                PlacedLayout::padded(data, graph_options)?.file_bytes(count),
+            )]
         }
         GraphLayoutChoice::PageLocal => {
             vec![PlannedFile::exactly(GRAPH_NAME, local_layout(data, graph_options)?.file_bytes())]

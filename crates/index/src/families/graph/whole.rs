@@ -26,7 +26,7 @@ use crate::proximity::grow::Growth;
 /// A graph with all its vectors in memory. It lacks the held-out vectors until [`GrownGraph::complete`].
 pub(super) struct WholeGraph<'a> {
     growth: Growth<'a>,
-    layout: Layout,
+    layout: PlacedLayout,
     held_out: Vec<u32>,
     /// The vectors in the graph, in the order of insertion.
     order: Vec<u32>,
@@ -50,7 +50,7 @@ impl<'a> WholeGraph<'a> {
         };
         growth.finish(&order)?;
         stages.end("grow graph");
-        let layout = Layout::new(work, space)?;
+        let layout = PlacedLayout::new(work, space)?;
         stages.end("place vectors");
         Ok(WholeGraph { growth, layout, held_out, order })
     }
@@ -109,27 +109,27 @@ impl GrownGraph for WholeGraph<'_> {
 }
 
 /// The layout of the graph's file, with the places of the vectors.
-pub(super) enum Layout {
+pub(super) enum PlacedLayout {
     Padded(PageLayout),
     Local(LocalPlacement),
     Csr(CsrLayout, Places),
 }
 
-impl Layout {
+impl PlacedLayout {
     /// Returns the padded layout, in which places are ids.
     pub(super) fn padded(data: &Source<'_>, graph_options: &GraphOptions) -> Result<PageLayout, IndexError> {
         PageLayout::choose(data.element(), data.dim() as u32, graph_options.max_degree)
             .map_err(IndexError::Parameter)
     }
 
-    fn new(work: &Work<'_>, space: &Space) -> Result<Layout, IndexError> {
+    fn new(work: &Work<'_>, space: &Space) -> Result<PlacedLayout, IndexError> {
         let (data, graph_options, progress) = (work.data, work.own, work.progress);
         let (seed, threads) = (work.options.seed, work.threads);
         match graph_options.layout {
-            GraphLayoutChoice::Padded => Layout::padded(data, graph_options).map(Layout::Padded),
+            GraphLayoutChoice::Padded => PlacedLayout::padded(data, graph_options).map(PlacedLayout::Padded),
             GraphLayoutChoice::PageLocal => {
                 LocalPlacement::new(space, local_layout(data, graph_options)?, seed, threads, progress)
-                    .map(Layout::Local)
+                    .map(PlacedLayout::Local)
             }
             GraphLayoutChoice::Csr => {
                 let (dim, count) = (data.dim() as u32, data.count());
@@ -137,7 +137,7 @@ impl Layout {
                     CsrLayout::new(data.element(), dim, count as u32, graph_options.max_degree, LINE_BYTES);
                 let layout = layout.map_err(IndexError::Parameter)?;
                 let places = Places::new(space, count, 1, seed, threads, progress)?;
-                Ok(Layout::Csr(layout, places))
+                Ok(PlacedLayout::Csr(layout, places))
             }
         }
     }
@@ -146,7 +146,7 @@ impl Layout {
         let (directory, space, graph, progress) =
             (work.directory, growth.space, &growth.graph, work.progress);
         match self {
-            Layout::Padded(layout) => {
+            PlacedLayout::Padded(layout) => {
                 let file = write::write_graph(work, layout, |id, vector, links| {
                     vector.copy_from_slice(space.row(id));
                     links.extend(graph.neighbors(id));
@@ -154,11 +154,11 @@ impl Layout {
                 })?;
                 Ok((file, None))
             }
-            Layout::Local(placement) => {
+            PlacedLayout::Local(placement) => {
                 let links = placement.links(graph, growth.entry, growth.threads, progress)?;
                 Ok((placement.write(directory, space, &links, progress)?, None))
             }
-            Layout::Csr(layout, places) => {
+            PlacedLayout::Csr(layout, places) => {
                 let (file, offsets) = pack::write_packed(directory, layout, places, space, graph, progress)?;
                 Ok((file, Some(offsets)))
             }
@@ -168,18 +168,18 @@ impl Layout {
     /// Sets the identity, with which the checksums begin.
     fn identify(&mut self, identity: Identity) {
         match self {
-            Layout::Padded(layout) => *layout = layout.identified(identity),
-            Layout::Local(placement) => placement.layout = placement.layout.identified(identity),
-            Layout::Csr(layout, _) => *layout = layout.identified(identity),
+            PlacedLayout::Padded(layout) => *layout = layout.identified(identity),
+            PlacedLayout::Local(placement) => placement.layout = placement.layout.identified(identity),
+            PlacedLayout::Csr(layout, _) => *layout = layout.identified(identity),
         }
     }
 
     /// Returns the ids by place; `None` if places are ids.
     fn order(&self) -> Option<&[u32]> {
         match self {
-            Layout::Padded(_) => None,
-            Layout::Local(placement) => Some(&placement.order.ids),
-            Layout::Csr(_, places) => Some(&places.ids),
+            PlacedLayout::Padded(_) => None,
+            PlacedLayout::Local(placement) => Some(&placement.order.ids),
+            PlacedLayout::Csr(_, places) => Some(&places.ids),
         }
     }
 
@@ -187,9 +187,9 @@ impl Layout {
     /// pivots, or share a page with other vectors.
     fn hidden(&self, held_out: &[u32]) -> Vec<u32> {
         let mut places = match self {
-            Layout::Padded(_) => held_out.to_vec(),
-            Layout::Local(placement) => held_out.iter().map(|id| placement.place_of(*id)).collect(),
-            Layout::Csr(_, places) => held_out.iter().map(|id| places.place_of(*id)).collect(),
+            PlacedLayout::Padded(_) => held_out.to_vec(),
+            PlacedLayout::Local(placement) => held_out.iter().map(|id| placement.place_of(*id)).collect(),
+            PlacedLayout::Csr(_, places) => held_out.iter().map(|id| places.place_of(*id)).collect(),
         };
         places.sort_unstable();
         places
@@ -203,12 +203,12 @@ impl Layout {
         graph_options: &GraphOptions,
     ) -> GraphEntry {
         let (page_bytes, page_vectors, entry_point) = match self {
-            Layout::Padded(layout) => (layout.page_bytes() as u32, 0, entry),
-            Layout::Local(placement) => {
+            PlacedLayout::Padded(layout) => (layout.page_bytes() as u32, 0, entry),
+            PlacedLayout::Local(placement) => {
                 let layout = &placement.layout;
                 (layout.page_bytes() as u32, layout.records() as u32, placement.place_of(entry))
             }
-            Layout::Csr(_, places) => (LINE_BYTES, 0, places.place_of(entry)),
+            PlacedLayout::Csr(_, places) => (LINE_BYTES, 0, places.place_of(entry)),
         };
         let (file, offsets) = files;
         GraphEntry {

@@ -48,7 +48,7 @@ pub(super) type Work<'a> = partition::Work<'a, GroupLayout, LshOptions>;
 
 /// The finished stages, from which a killed build continues.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Journal {
+struct LshJournal {
     /// Identifies the data and the options; a build with another fingerprint starts from the beginning.
     fingerprint: String,
     /// Seconds of work so far.
@@ -181,7 +181,7 @@ fn build(job: Job<'_>, own: &LshOptions) -> Result<BuildReport, IndexError> {
             return publish_finished(draft, &manifest, &note, threads, planned, details, progress);
         }
         Start::After(journal) => journal,
-        Start::Anew => Journal { fingerprint: fingerprint.clone(), ..Journal::default() },
+        Start::Anew => LshJournal { fingerprint: fingerprint.clone(), ..LshJournal::default() },
     };
     let mut stages = Stages::begin_after(journal.seconds);
     let (directory, rows) = (draft.as_ref(), data.count());
@@ -231,8 +231,8 @@ fn read_journal(
     fingerprint: &str,
     pages: &GroupLayout,
     tables: &TableLayout,
-) -> Option<Journal> {
-    let journal: Journal = journal::parse(&journal::read(draft)?).ok()?;
+) -> Option<LshJournal> {
+    let journal: LshJournal = journal::parse(&journal::read(draft)?).ok()?;
     let begin = tables.span(0, 0).offset;
     let one_table = tables.table_bytes() / u64::from(tables.tables());
     let fences = tables.fence_bytes() / u64::from(tables.tables()) * u64::from(journal.tables);
@@ -252,7 +252,7 @@ fn read_journal(
 fn write(
     work: &Work<'_>,
     tables: TableLayout,
-    journal: &mut Journal,
+    journal: &mut LshJournal,
     stages: &mut Stages,
 ) -> Result<LshEntry, IndexError> {
     let (data, own, directory) = (work.data, work.own, work.directory);
@@ -307,7 +307,7 @@ fn write(
 /// Records in the journal the bytes of both files and the number of tables that are finished.
 fn record(
     work: &Work<'_>,
-    journal: &mut Journal,
+    journal: &mut LshJournal,
     (file, fences): (Written, Written),
     tables: u32,
     stages: &Stages,
@@ -348,7 +348,7 @@ fn write_tables(
     functions: &CompoundHashes,
     layout: TableLayout,
     blocks: Appender,
-    journal: &mut Journal,
+    journal: &mut LshJournal,
     stages: &Stages,
 ) -> Result<(FileEntry, FileEntry), IndexError> {
     let entries = work.own.entries_within(work.data, work.options, work.options.memory_bytes) as usize;

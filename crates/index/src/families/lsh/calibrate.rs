@@ -3,7 +3,7 @@
 //! all entries, and how far away the candidates before them are.
 
 use super::build::Work;
-use super::search::{Lsh, Scratch};
+use super::search::{Lsh, LshScratch};
 use super::section::TABLES_NAME;
 use crate::calibrate::probed::ProbedPoint;
 use crate::calibrate::trial::{StandIns, Trial, climb};
@@ -43,7 +43,7 @@ pub(super) fn calibrate(work: &Work<'_>, lsh: &Lsh) -> Result<Calibration<Probed
     };
     let object = work.directory.get(TABLES_NAME)?;
     let measurement =
-        Measurement { lsh, trial: &trial, object, data: work.data, metric: work.options.metric };
+        LshMeasurement { lsh, trial: &trial, object, data: work.data, metric: work.options.metric };
     let mut curves: Vec<Curve<ProbedPoint>> = trial.curves();
     climb(&PROBES, MOST_PROBES.min(lsh.fences.blocks() as u32), work.progress, |probes| {
         let counts = measurement.counts(work, probes)?;
@@ -56,7 +56,7 @@ pub(super) fn calibrate(work: &Work<'_>, lsh: &Lsh) -> Result<Calibration<Probed
     Ok(trial.calibration(curves))
 }
 
-struct Measurement<'a> {
+struct LshMeasurement<'a> {
     lsh: &'a Lsh,
     trial: &'a Trial,
     object: Arc<dyn Object>,
@@ -66,7 +66,7 @@ struct Measurement<'a> {
 
 /// The counts over all queries, for one k.
 #[derive(Clone)]
-struct Counts {
+struct RankCounts {
     /// Number of true neighbours at each rank. The last entry counts those without a rank or with a later
     /// one.
     ranks: Vec<u64>,
@@ -77,8 +77,8 @@ struct Counts {
     short: u32,
 }
 
-impl Counts {
-    fn add(&mut self, other: &Counts) {
+impl RankCounts {
+    fn add(&mut self, other: &RankCounts) {
         self.ranks.iter_mut().zip(&other.ranks).for_each(|(sum, part)| *sum += part);
         for (sum, part) in self.ratios.iter_mut().zip(&other.ratios) {
             *sum = (sum.0 + part.0, sum.1 + part.1);
@@ -97,7 +97,7 @@ impl Counts {
 
 /// Memory of a thread that measures.
 struct ThreadState<'a> {
-    scratch: Scratch,
+    scratch: LshScratch,
     bytes: Vec<u8>,
     /// Rank by id.
     ranks: HashMap<u32, usize>,
@@ -109,19 +109,19 @@ struct ThreadState<'a> {
     nearest: Vec<f32>,
     rows: RowReader<'a>,
     stored: Vec<u8>,
-    counts: Vec<Counts>,
+    counts: Vec<RankCounts>,
 }
 
-impl<'a> Measurement<'a> {
-    fn empty(&self) -> Vec<Counts> {
-        let none = Counts { ranks: vec![0; LONGEST + 1], ratios: [(0, 0); LISTS.len()], short: 0 };
+impl<'a> LshMeasurement<'a> {
+    fn empty(&self) -> Vec<RankCounts> {
+        let none = RankCounts { ranks: vec![0; LONGEST + 1], ratios: [(0, 0); LISTS.len()], short: 0 };
         vec![none; self.trial.k.len()]
     }
 
-    fn counts(&self, work: &Work<'_>, probes: u32) -> Result<Vec<Counts>, IndexError> {
+    fn counts(&self, work: &Work<'_>, probes: u32) -> Result<Vec<RankCounts>, IndexError> {
         let start = || {
             Ok(ThreadState {
-                scratch: Scratch::default(),
+                scratch: LshScratch::default(),
                 bytes: Vec::new(),
                 ranks: HashMap::new(),
                 truth: (Vec::new(), Vec::new()),
@@ -233,7 +233,7 @@ impl<'a> Measurement<'a> {
 
 /// Adds the points of one number of blocks to every curve. Returns the best recall of the curve of k = 10, or
 /// of the only curve.
-fn add_points(curves: &mut [Curve<ProbedPoint>], counts: &[Counts], probes: u32, trial: &Trial) -> f32 {
+fn add_points(curves: &mut [Curve<ProbedPoint>], counts: &[RankCounts], probes: u32, trial: &Trial) -> f32 {
     let mut best = 0.0;
     let only = curves.len() == 1;
     for (at, (curve, counts)) in curves.iter_mut().zip(counts).enumerate() {

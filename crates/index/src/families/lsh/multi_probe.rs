@@ -4,7 +4,7 @@
 //! The promise does not cover them. They only add candidates: the run around a query's own key is the same
 //! with and without them.
 
-use super::runs::{Fences, Run, RunScratch, TableKey};
+use super::runs::{BlockRun, Fences, RunScratch, TableKey};
 use bathyal_kernels::lsh::{CompoundHashes, PerturbationScratch};
 
 /// Two runs of a table with at most this many bytes between them are read as one: a disk moves those bytes
@@ -22,7 +22,7 @@ pub(super) struct MultiProbe {
     keys: Vec<TableKey>,
     /// The blocks of the additional keys of one table.
     homes: Vec<u32>,
-    runs: Vec<Run>,
+    runs: Vec<BlockRun>,
 }
 
 /// A query's own keys and their hash values, in the order of the query's own runs.
@@ -44,7 +44,7 @@ impl MultiProbe {
         own: OwnKeys<'_>,
         (count, block_bytes): (usize, usize),
         scratch: &mut RunScratch,
-        runs: &mut Vec<Run>,
+        runs: &mut Vec<BlockRun>,
     ) {
         let MultiProbe { perturbations, keys, homes, runs: additional } = self;
         keys.clear();
@@ -131,14 +131,14 @@ mod tests {
             let query_keys = OwnKeys { keys: &places, values: &hashed, blocks };
             multi_probe.add((&functions, &fences), query_keys, (count, BLOCK_BYTES), &mut scratch, &mut runs);
 
-            let within = |outer: &Run, inner: &Run| {
+            let within = |outer: &BlockRun, inner: &BlockRun| {
                 outer.first <= inner.first && inner.first + inner.count <= outer.first + outer.count
             };
             for run in &own {
                 let is_read = runs.iter().any(|outer| within(outer, run));
                 prop_assert!(is_read, "an own run is read whole: {run:?} {runs:?}");
             }
-            let table = |run: &Run| run.first as usize / fences.blocks();
+            let table = |run: &BlockRun| run.first as usize / fences.blocks();
             for (before, run) in runs.iter().zip(&runs[1..]) {
                 let end = before.first + before.count;
                 let gap = (GAP_BYTES / BLOCK_BYTES) as u32;
@@ -157,7 +157,7 @@ mod tests {
                 prop_assert!(of_table.len() <= count);
                 let mut homes: Vec<u32> = of_table.iter().map(|place| fences.home(place)).collect();
                 for home in &homes {
-                    let home = Run { first: *home, count: 1 };
+                    let home = BlockRun { first: *home, count: 1 };
                     prop_assert!(!within(own, &home), "an additional key lies outside of the own run");
                     prop_assert!(runs.iter().any(|run| within(run, &home)));
                 }

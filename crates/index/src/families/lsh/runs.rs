@@ -23,7 +23,7 @@ pub(super) struct TableKey {
 
 /// A run of neighbouring blocks of one table. Block numbers count through all tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Run {
+pub(super) struct BlockRun {
     pub(super) first: u32,
     pub(super) count: u32,
 }
@@ -77,7 +77,7 @@ impl Fences {
         keys: &[TableKey],
         wanted: usize,
         scratch: &mut RunScratch,
-        runs: &mut Vec<Run>,
+        runs: &mut Vec<BlockRun>,
     ) {
         self.begin(keys, runs);
         self.grow(keys, wanted, scratch, runs);
@@ -91,12 +91,12 @@ impl Fences {
         keys: &[TableKey],
         wanted: usize,
         scratch: &mut RunScratch,
-        runs: &mut Vec<Run>,
+        runs: &mut Vec<BlockRun>,
     ) {
         self.begin(keys, runs);
         // In nearly all cases one of the runs does already: only if a block begins with the key may the block
         // before it contain the key.
-        let begins = |key: &TableKey, run: &Run| self.of_table(key)[run.first as usize] == key.key;
+        let begins = |key: &TableKey, run: &BlockRun| self.of_table(key)[run.first as usize] == key.key;
         if keys.iter().zip(runs.iter()).all(|(key, run)| begins(key, run)) {
             let first = |key: &TableKey| first_of(self.of_table(key), key.key);
             let least = keys.iter().zip(runs.iter_mut()).min_by_key(|(key, run)| run.first - first(key));
@@ -109,13 +109,13 @@ impl Fences {
     }
 
     /// Begins a run of one block for each key. Blocks of all runs count from the first of their table.
-    fn begin(&self, keys: &[TableKey], runs: &mut Vec<Run>) {
+    fn begin(&self, keys: &[TableKey], runs: &mut Vec<BlockRun>) {
         runs.clear();
-        runs.extend(keys.iter().map(|key| Run { first: home(self.of_table(key), key.key), count: 1 }));
+        runs.extend(keys.iter().map(|key| BlockRun { first: home(self.of_table(key), key.key), count: 1 }));
     }
 
     /// Extends runs to `wanted` blocks together.
-    fn grow(&self, keys: &[TableKey], wanted: usize, scratch: &mut RunScratch, runs: &mut [Run]) {
+    fn grow(&self, keys: &[TableKey], wanted: usize, scratch: &mut RunScratch, runs: &mut [BlockRun]) {
         let extensions = &mut scratch.extensions;
         extensions.clear();
         for (at, key) in keys.iter().enumerate() {
@@ -142,7 +142,7 @@ impl Fences {
 
     /// Returns the fewest bits whose bucket lies whole in `run`, the run around `key`. The bucket of n bits
     /// has all keys that begin with the same n bits as `key`.
-    pub(super) fn whole_bits(&self, key: &TableKey, run: &Run) -> u32 {
+    pub(super) fn whole_bits(&self, key: &TableKey, run: &BlockRun) -> u32 {
         let (fences, first) = (self.of_table(key), (run.first - self.table_begin(key.table)) as usize);
         let ends = [(first > 0).then_some(first), Some(first + run.count as usize)];
         let shared = |end: usize| fences.get(end).map(|end| (key.key ^ end).leading_zeros());
@@ -151,9 +151,9 @@ impl Fences {
 
     /// Sorts the runs, and joins runs of one table that have at most `gap` blocks between them. A joined run
     /// includes the blocks between.
-    pub(super) fn join(&self, runs: &mut Vec<Run>, gap: u32) {
+    pub(super) fn join(&self, runs: &mut Vec<BlockRun>, gap: u32) {
         runs.sort_unstable_by_key(|run| (run.first, run.count));
-        let table = |run: &Run| run.first as usize / self.blocks;
+        let table = |run: &BlockRun| run.first as usize / self.blocks;
         runs.dedup_by(|run, before| {
             let end = before.first + before.count;
             let joined = table(run) == table(before) && run.first <= end.saturating_add(gap);
@@ -176,7 +176,7 @@ impl Fences {
         &self,
         extensions: &mut BinaryHeap<Extension>,
         (at, key): (usize, &TableKey),
-        run: Run,
+        run: BlockRun,
         after: bool,
     ) {
         let fences = self.of_table(key);
@@ -263,7 +263,8 @@ mod tests {
     fn runs_near_each_other_are_joined() {
         let fences = fences(&[vec![0; 20], vec![0; 20]]);
         let joined = |runs: &[(u32, u32)], gap| {
-            let mut runs = runs.iter().map(|(first, count)| Run { first: *first, count: *count }).collect();
+            let mut runs =
+                runs.iter().map(|(first, count)| BlockRun { first: *first, count: *count }).collect();
             fences.join(&mut runs, gap);
             runs.iter().map(|run| (run.first, run.count)).collect::<Vec<_>>()
         };

@@ -3,7 +3,7 @@
 
 use super::cost::LshShape;
 use super::multi_probe::{MultiProbe, OwnKeys};
-use super::runs::{Fences, Run, RunScratch, TableKey};
+use super::runs::{BlockRun, Fences, RunScratch, TableKey};
 use super::section::LshEntry;
 use super::stated::LastPromises;
 use super::tables::HASH_ROWS;
@@ -55,7 +55,7 @@ pub(crate) struct Lsh {
 }
 
 /// Memory of one running query, reused from query to query.
-pub(crate) struct Scratch {
+pub(crate) struct LshScratch {
     pub(super) query: Query,
     pub(super) point: Vec<f32>,
     hash: HashScratch,
@@ -66,10 +66,10 @@ pub(crate) struct Scratch {
     additional_keys: MultiProbe,
     /// Number of additional buckets of each table.
     multi_probe: usize,
-    pub(super) runs: Vec<Run>,
+    pub(super) runs: Vec<BlockRun>,
     spans: Vec<Span>,
     /// The runs that the spans read, in pieces of at most [`RUN_BYTES`].
-    parts: Vec<Run>,
+    parts: Vec<BlockRun>,
     pub(super) candidates: Candidates,
     reads: PageReads,
     /// The inserted vectors that have been compared.
@@ -98,9 +98,9 @@ pub(super) struct Candidates {
     wanted: usize,
 }
 
-impl Default for Scratch {
-    fn default() -> Scratch {
-        Scratch {
+impl Default for LshScratch {
+    fn default() -> LshScratch {
+        LshScratch {
             query: Query::new(),
             point: Vec::new(),
             hash: HashScratch::default(),
@@ -221,7 +221,7 @@ fn keep_best(hits: &mut Vec<Neighbor>, wanted: usize) -> f32 {
     distance
 }
 
-impl Scratch {
+impl LshScratch {
     /// Begins a query and computes its keys.
     pub(super) fn begin(&mut self, lsh: &Lsh, query: &[u8], params: &SearchParams) {
         self.query.begin(&lsh.set, query, params);
@@ -261,8 +261,9 @@ impl Scratch {
         self.parts.clear();
         for run in &self.runs {
             let parts = (0..run.count).step_by(most as usize);
-            self.parts
-                .extend(parts.map(|from| Run { first: run.first + from, count: most.min(run.count - from) }));
+            self.parts.extend(
+                parts.map(|from| BlockRun { first: run.first + from, count: most.min(run.count - from) }),
+            );
         }
         self.query.clock.spent(Phase::Navigate);
     }
@@ -280,7 +281,7 @@ impl Scratch {
     }
 
     /// Scores the entries of a part of a run.
-    fn score_part(&mut self, lsh: &Lsh, part: Run, bytes: &[u8]) -> Result<(), IndexError> {
+    fn score_part(&mut self, lsh: &Lsh, part: BlockRun, bytes: &[u8]) -> Result<(), IndexError> {
         for (block, bytes) in (part.first..).zip(bytes.chunks_exact(lsh.tables.block_bytes())) {
             let damaged = |reason| lsh.set.damaged(format!("block {block} of the tables"), reason);
             if lsh.check {
@@ -346,9 +347,9 @@ impl Lsh {
         query: &[u8],
         params: &SearchParams,
         among: &RowFilter,
-        scratch: &mut Scratch,
+        scratch: &mut LshScratch,
     ) -> Result<(), IndexError> {
-        let Scratch { query: state, candidates, reads, scoring, .. } = scratch;
+        let LshScratch { query: state, candidates, reads, scoring, .. } = scratch;
         state.begin(&self.set, query, params);
         reads.begin();
         self.codec.prepare(&state.floats, &mut candidates.code_query);
@@ -387,17 +388,17 @@ impl Lsh {
     }
 }
 
-crate::family::impl_scratch!(Scratch);
+crate::family::impl_scratch!(LshScratch);
 
 impl Searcher for Lsh {
-    type Scratch = Scratch;
+    type Scratch = LshScratch;
 
     async fn search(
         &self,
         cx: Cx,
         query: &[u8],
         params: SearchParams,
-        scratch: &mut Scratch,
+        scratch: &mut LshScratch,
     ) -> Result<(), IndexError> {
         if let Some(among) = scratch.query.within.clone() {
             return self.search_among(&cx, query, &params, &among, scratch).await;
@@ -418,7 +419,7 @@ impl Searcher for Lsh {
         }
         scratch.candidates.keep_wanted();
         scratch.query.clock.spent(Phase::Scan);
-        let Scratch { query, candidates, reads, .. } = scratch;
+        let LshScratch { query, candidates, reads, .. } = scratch;
         if candidates.twins.len() <= candidates.wanted {
             candidates.add_twins();
         }
@@ -433,7 +434,7 @@ impl Searcher for Lsh {
         Ok(())
     }
 
-    fn scanned(&self, _: &Scratch) -> Option<Scanned> {
+    fn scanned(&self, _: &LshScratch) -> Option<Scanned> {
         None
     }
 }

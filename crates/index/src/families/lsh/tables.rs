@@ -23,15 +23,15 @@ const WRITE_BYTES: usize = 1 << 20;
 
 /// A vector in a table: the high and low half of its key, and its id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Entry {
+pub(super) struct TableEntry {
     high: u64,
     low: u64,
     id: u32,
 }
 
-impl Entry {
-    fn new(key: u128, id: u32) -> Entry {
-        Entry { high: (key >> 64) as u64, low: key as u64, id }
+impl TableEntry {
+    fn new(key: u128, id: u32) -> TableEntry {
+        TableEntry { high: (key >> 64) as u64, low: key as u64, id }
     }
 
     fn key(&self) -> u128 {
@@ -40,7 +40,7 @@ impl Entry {
 }
 
 /// Bytes of an entry while it is sorted.
-pub(super) const ENTRY_BYTES: u64 = size_of::<Entry>() as u64;
+pub(super) const ENTRY_BYTES: u64 = size_of::<TableEntry>() as u64;
 /// Factor by which a part of a table may exceed its share of the entries, by chance.
 pub(super) const PART_SLACK: f64 = 1.25;
 
@@ -116,7 +116,7 @@ impl TableWriter<'_, '_> {
 
     /// Returns the entries that divide a table into parts that fit in memory, with one entry before all
     /// others and one after.
-    fn pivots(&self, table: usize) -> Result<Vec<Entry>, IndexError> {
+    fn pivots(&self, table: usize) -> Result<Vec<TableEntry>, IndexError> {
         let (count, dim) = (self.work.data.count(), self.functions.dim());
         let rows = count.min(PIVOT_ROWS);
         let parts = (count as f64 * PART_SLACK / self.capacity.max(1) as f64).ceil() as usize;
@@ -131,12 +131,12 @@ impl TableWriter<'_, '_> {
             points.read(id, &mut point)?;
             self.functions.subtract_centre(&mut point);
             self.functions.keys(table, &point, &mut scratch, &mut keys);
-            sample.extend(keys.iter().map(|key| Entry::new(*key, id as u32)));
+            sample.extend(keys.iter().map(|key| TableEntry::new(*key, id as u32)));
         }
         sample.sort_unstable();
         let inner = (1..parts).map(|part| sample[(part * rows / parts).min(rows - 1)]);
-        let mut pivots: Vec<Entry> = [Entry::new(0, 0)].into_iter().chain(inner).collect();
-        pivots.push(Entry::new(u128::MAX, u32::MAX));
+        let mut pivots: Vec<TableEntry> = [TableEntry::new(0, 0)].into_iter().chain(inner).collect();
+        pivots.push(TableEntry::new(u128::MAX, u32::MAX));
         Ok(pivots)
     }
 
@@ -144,14 +144,14 @@ impl TableWriter<'_, '_> {
     fn gather(
         &self,
         tables: Range<usize>,
-        within: Option<Range<Entry>>,
-    ) -> Result<Vec<Vec<Entry>>, IndexError> {
+        within: Option<Range<TableEntry>>,
+    ) -> Result<Vec<Vec<TableEntry>>, IndexError> {
         let (work, count) = (self.work, self.work.data.count());
         work.progress.stage("hashing", count as u64);
         let capacity = if within.is_some() { self.capacity } else { count };
         let mut gathered = Vec::new();
         for _ in tables.clone() {
-            gathered.push(Mutex::new(crate::allocate::try_with_capacity::<Entry>(
+            gathered.push(Mutex::new(crate::allocate::try_with_capacity::<TableEntry>(
                 "the entries of a table",
                 capacity,
             )?));
@@ -185,8 +185,8 @@ impl TableWriter<'_, '_> {
         &self,
         rows: Range<usize>,
         tables: Range<usize>,
-        within: Option<Range<Entry>>,
-        gathered: &[Mutex<Vec<Entry>>],
+        within: Option<Range<TableEntry>>,
+        gathered: &[Mutex<Vec<TableEntry>>],
         done: &AtomicUsize,
     ) -> Result<(), IndexError> {
         let dim = self.functions.dim();
@@ -206,7 +206,7 @@ impl TableWriter<'_, '_> {
             self.functions.subtract_centre(values);
             for (table, gathered) in tables.clone().zip(gathered) {
                 self.functions.keys(table, values, &mut scratch, &mut keys);
-                let made = ids.clone().zip(&keys).map(|(id, key)| Entry::new(*key, id as u32));
+                let made = ids.clone().zip(&keys).map(|(id, key)| TableEntry::new(*key, id as u32));
                 entries.clear();
                 entries
                     .extend(made.filter(|entry| within.as_ref().is_none_or(|within| within.contains(entry))));
@@ -219,7 +219,7 @@ impl TableWriter<'_, '_> {
     }
 
     /// Sorts each table, with one thread per table.
-    fn sort(&self, gathered: &mut [Vec<Entry>]) -> Result<(), IndexError> {
+    fn sort(&self, gathered: &mut [Vec<TableEntry>]) -> Result<(), IndexError> {
         let threads = self.work.threads.max(1);
         for batch in gathered.chunks_mut(threads) {
             self.work.check_cancelled()?;
@@ -249,7 +249,7 @@ impl Blocks {
         Blocks { layout, next, ids: Vec::new(), out: Vec::new(), fences: Vec::new() }
     }
 
-    fn add(&mut self, entries: &[Entry], files: &mut TableFiles) -> Result<(), IndexError> {
+    fn add(&mut self, entries: &[TableEntry], files: &mut TableFiles) -> Result<(), IndexError> {
         for entry in entries {
             if self.ids.is_empty() {
                 self.fences.extend(entry.key().to_le_bytes());

@@ -13,7 +13,7 @@ use super::sizes::{self, partitions, stages};
 use super::subindex::SubIndexParts;
 use super::subindex::hnsw::{Hnsw, arrange};
 use super::subindex::options::{PartitionedOptions, Pivots};
-use super::subindex::table::{ALIGNMENT, Entry};
+use super::subindex::table::{ALIGNMENT, SubIndexEntry};
 use crate::build::journal;
 use crate::build::options::{BuildOptions, BuildReport, Builder, Details, FamilyOptions, Job};
 use crate::build::plan::FamilyPlan;
@@ -225,7 +225,7 @@ impl SubIndexBuild<'_> {
                         let offset = end.next_multiple_of(ALIGNMENT);
                         file.append(&vec![0; (offset - end) as usize])?;
                         file.append(&bytes)?;
-                        Entry { offset, bytes: length, vectors }.encode(&mut table);
+                        SubIndexEntry { offset, bytes: length, vectors }.encode(&mut table);
                     }
                 }
             }

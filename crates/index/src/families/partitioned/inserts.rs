@@ -1,16 +1,16 @@
 //! The state of an open index of partitions that takes inserts, and its changes in place.
 
 use super::growth::group_reader::{GroupPlaces, GroupReader};
-use super::growth::layout::{GroupPlace, GroupWord, HEAD_BYTES, Layout, u64_at};
+use super::growth::layout::{GroupPlace, GroupWord, GrowthLayout, HEAD_BYTES, u64_at};
 use super::growth::memory::TierMemory;
-use super::growth::overflow::Change;
+use super::growth::overflow::OverflowChange;
 use super::growth::regroup::SubIndexBuilder;
-use super::growth::writer::{WAITS, Writer};
+use super::growth::writer::{GrowthWriter, WAITS};
 use super::search::Partitions;
 use super::section::PartitionedEntry;
 use super::subindex::SubIndex;
 use super::subindex::options::PartitionedOptions;
-use super::subindex::table::Table;
+use super::subindex::table::SubIndexTable;
 use crate::error::IndexError;
 use crate::family::Paused;
 use crate::family::in_place::InPlace;
@@ -67,7 +67,7 @@ struct WriteSession {
 }
 
 /// Reads the number of vectors and the next id from an object.
-pub(super) fn counts(object: &dyn Object, layout: &Layout) -> Result<(u64, u64), IndexError> {
+pub(super) fn counts(object: &dyn Object, layout: &GrowthLayout) -> Result<(u64, u64), IndexError> {
     let mut numbers = [0; 24];
     object.read_at(layout.next_id_at(), &mut numbers)?;
     let number = |at: usize| u64_at(&numbers, at).min(u64::from(layout.ids));
@@ -83,9 +83,9 @@ impl Growth {
     /// Reads the current positions of the groups of `object`. The table has their positions as built.
     pub(super) fn open(
         object: Arc<dyn Object>,
-        (layout, identity): (Layout, Identity),
+        (layout, identity): (GrowthLayout, Identity),
         (entry, set): (&PartitionedEntry, &VectorSet),
-        table: &Table,
+        table: &SubIndexTable,
         shared: bool,
     ) -> Result<Growth, IndexError> {
         let damaged =
@@ -158,13 +158,13 @@ struct PausedChanges {
 impl PausedChanges {
     fn with_writer<T>(
         &self,
-        work: impl AsyncFnOnce(&Writer<'_, TierMemory<'_>>) -> Result<T, IndexError>,
+        work: impl AsyncFnOnce(&GrowthWriter<'_, TierMemory<'_>>) -> Result<T, IndexError>,
     ) -> Result<T, IndexError> {
         let tier = self.tier.writable();
         let tier = tier.ok_or_else(|| IndexError::Internal("the tier cannot be written".into()))?;
         let memory = TierMemory::new(tier, self.file.clone())?;
         let Growth { reader, builder, .. } = &self.growth;
-        let writer = Writer::new(&memory, reader, builder, None);
+        let writer = GrowthWriter::new(&memory, reader, builder, None);
         memory.block_on(work(&writer))
     }
 }
@@ -199,7 +199,7 @@ impl Partitions {
     fn change<T>(
         &self,
         growth: &Growth,
-        work: impl FnOnce(&Writer<'_, TierMemory<'_>>, &Space) -> Result<T, IndexError>,
+        work: impl FnOnce(&GrowthWriter<'_, TierMemory<'_>>, &Space) -> Result<T, IndexError>,
     ) -> Result<T, IndexError> {
         let mut session = growth.lock_session();
         if session.is_none() {
@@ -222,14 +222,14 @@ impl Partitions {
         &self,
         growth: &Growth,
         session: &mut WriteSession,
-        work: impl FnOnce(&Writer<'_, TierMemory<'_>>, &Space) -> Result<T, IndexError>,
+        work: impl FnOnce(&GrowthWriter<'_, TierMemory<'_>>, &Space) -> Result<T, IndexError>,
     ) -> Result<T, IndexError> {
         let tier = session.tier.writable();
         let tier = tier.ok_or_else(|| IndexError::Internal("the tier cannot be written".into()))?;
         let memory = TierMemory::new(tier, self.set.file.clone())?;
         let holder = tier.holder();
         let slot = session.slot.filter(|(owner, _)| *owner == holder).map(|(_, slot)| slot);
-        let writer = Writer::new(&memory, &growth.reader, &growth.builder, slot);
+        let writer = GrowthWriter::new(&memory, &growth.reader, &growth.builder, slot);
         memory.block_on(writer.begin())?;
         let outcome = work(&writer, &session.pivots)?;
         memory.block_on(writer.end())?;
@@ -240,9 +240,9 @@ impl Partitions {
     /// Applies changes to groups. Returns the changes for which there is no room.
     fn change_groups(
         &self,
-        writer: &Writer<'_, TierMemory<'_>>,
-        changes: Vec<Change>,
-    ) -> Result<Vec<Change>, IndexError> {
+        writer: &GrowthWriter<'_, TierMemory<'_>>,
+        changes: Vec<OverflowChange>,
+    ) -> Result<Vec<OverflowChange>, IndexError> {
         let (memory, mut left) = (writer.memory, changes);
         for round in 0..ROUNDS {
             if left.is_empty() {
@@ -253,7 +253,7 @@ impl Partitions {
                 std::thread::sleep(Duration::from_millis(1 << round.min(10)).min(LONGEST_WAIT));
                 memory.block_on(writer.begin())?;
             }
-            let mut groups: BTreeMap<u32, Vec<Change>> = BTreeMap::new();
+            let mut groups: BTreeMap<u32, Vec<OverflowChange>> = BTreeMap::new();
             for change in left.drain(..) {
                 groups.entry(change.partition / 2).or_default().push(change);
             }
@@ -266,11 +266,11 @@ impl Partitions {
     /// Applies changes to groups on several threads, under the announcement of `writer`.
     fn change_groups_on_threads(
         &self,
-        writer: &Writer<'_, TierMemory<'_>>,
-        groups: Vec<(u32, Vec<Change>)>,
+        writer: &GrowthWriter<'_, TierMemory<'_>>,
+        groups: Vec<(u32, Vec<OverflowChange>)>,
         waits: u32,
-    ) -> Result<Vec<Change>, IndexError> {
-        let work = |writer: &Writer<'_, TierMemory<'_>>, groups: Vec<(u32, Vec<Change>)>| {
+    ) -> Result<Vec<OverflowChange>, IndexError> {
+        let work = |writer: &GrowthWriter<'_, TierMemory<'_>>, groups: Vec<(u32, Vec<OverflowChange>)>| {
             let mut left = Vec::new();
             let tasks = groups.into_iter().map(|(group, changes)| writer.change(group, changes, waits));
             writer.memory.run_tasks(GROUPS_AT_ONCE, tasks, |refused| {
@@ -284,18 +284,18 @@ impl Partitions {
         if threads < 2 {
             return work(writer, groups);
         }
-        let Writer { reader, builder, .. } = *writer;
+        let GrowthWriter { reader, builder, .. } = *writer;
         let tier = writer.memory.tier();
         let mut parts: Vec<Vec<_>> = (0..threads).map(|_| Vec::new()).collect();
         groups.into_iter().enumerate().for_each(|(at, group)| parts[at % threads].push(group));
         let work = &work;
-        let outcome: Vec<Result<Vec<Change>, IndexError>> = std::thread::scope(|scope| {
+        let outcome: Vec<Result<Vec<OverflowChange>, IndexError>> = std::thread::scope(|scope| {
             let workers: Vec<_> = parts
                 .into_iter()
                 .map(|part| {
                     scope.spawn(move || {
                         let memory = TierMemory::new(tier, self.set.file.clone())?;
-                        work(&Writer::new(&memory, reader, builder, None), part)
+                        work(&GrowthWriter::new(&memory, reader, builder, None), part)
                     })
                 })
                 .collect();
@@ -441,10 +441,14 @@ impl InPlace for Partitions {
                 let Some(first_id) = first_id else { return Ok(rows.len()) };
                 let mut walk = Walk::new(0, 0);
                 let changes = rows.clone().zip(stored.chunks_exact(self.set.row_bytes()));
-                let changes: Result<Vec<Change>, IndexError> = changes
+                let changes: Result<Vec<OverflowChange>, IndexError> = changes
                     .map(|(row, stored)| {
                         let partition = self.partition_for(growth, (&index, pivots), stored, &mut walk)?;
-                        Ok(Change { partition, id: first_id + row as u32, row: Some(stored.to_vec()) })
+                        Ok(OverflowChange {
+                            partition,
+                            id: first_id + row as u32,
+                            row: Some(stored.to_vec()),
+                        })
                     })
                     .collect();
                 self.change_groups(writer, changes?).map(|left| left.len())
@@ -467,7 +471,7 @@ impl InPlace for Partitions {
             let mut changes = Vec::new();
             let found = ids.iter().map(|id| async { Ok((*id, writer.partition_of(*id).await?)) });
             writer.memory.run_tasks(GROUPS_AT_ONCE, found, |(id, partition)| {
-                changes.extend(partition.map(|partition| Change { partition, id, row: None }));
+                changes.extend(partition.map(|partition| OverflowChange { partition, id, row: None }));
                 Ok(())
             })?;
             let present = changes.len();

@@ -71,7 +71,7 @@ pub fn check_subindex(bytes: &[u8], row_bytes: usize, ids_end: u32) -> Result<()
 /// # Errors
 /// A description of the fault.
 pub fn check_table(bytes: &[u8], file_bytes: u64) -> Result<(), String> {
-    subindex::table::Table::from_bytes(bytes).map_err(|error| error.to_string())?.check(file_bytes)
+    subindex::table::SubIndexTable::from_bytes(bytes).map_err(|error| error.to_string())?.check(file_bytes)
 }
 
 /// Checks the bytes of the first group of partitions that take inserts, in the way that searches and writers

@@ -7,7 +7,7 @@ use super::search::{self, Partitions, SubIndexSource};
 use super::section::PartitionedEntry;
 use super::sub_index_cache::{SLOT_BYTES, SubIndexCache};
 use super::subindex::options::DEFAULT_PROBES;
-use super::subindex::table::Table;
+use super::subindex::table::SubIndexTable;
 use super::subindex::{self, META, SubIndex};
 use super::verify;
 use crate::calibrate::reach::Reach;
@@ -193,7 +193,7 @@ pub(super) fn open(
     let damaged_manifest = |reason| IndexError::damaged(directory.address(), "the manifest", reason);
     let mut set = VectorSet::of(directory, manifest, &entry.file)?;
     let identity = manifest.identity().map_err(damaged_manifest)?;
-    let table = Table::from_bytes(&load(directory, manifest, &entry.table)?)
+    let table = SubIndexTable::from_bytes(&load(directory, manifest, &entry.table)?)
         .map_err(|error| error.at(address(&entry.table), "the table"))?;
     let growth = match entry.layout(set.row_bytes()) {
         Some(layout) => {

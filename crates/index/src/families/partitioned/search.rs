@@ -7,7 +7,7 @@ use super::inserts::Growth;
 use super::meta;
 use super::section::PartitionedEntry;
 use super::sub_index_cache::{Lookup, QueryRequests, SubIndexCache};
-use super::subindex::table::Table;
+use super::subindex::table::SubIndexTable;
 use super::subindex::{self, SubIndex};
 use crate::calibrate::probed;
 use crate::calibrate::solve::{Solved, Target};
@@ -43,7 +43,7 @@ pub(crate) struct Partitions {
     pub(super) identity: Identity,
     /// The encoded meta index.
     pub(super) meta: Vec<u8>,
-    pub(super) table: Table,
+    pub(super) table: SubIndexTable,
     /// The state of an index that takes inserts; `None` for others.
     pub(super) growth: Option<Growth>,
     pub(super) source: SubIndexSource,
@@ -70,7 +70,7 @@ struct PartitionRead {
 }
 
 /// Memory of one running query, reused from query to query.
-pub(crate) struct Scratch {
+pub(crate) struct PartitionedScratch {
     query: Query,
     /// The nearest partitions, the nearest first.
     near: Vec<Neighbor>,
@@ -80,9 +80,14 @@ pub(crate) struct Scratch {
     offered: VisitedSet,
 }
 
-impl Default for Scratch {
-    fn default() -> Scratch {
-        Scratch { query: Query::new(), near: Vec::new(), searched: Vec::new(), offered: VisitedSet::new(0) }
+impl Default for PartitionedScratch {
+    fn default() -> PartitionedScratch {
+        PartitionedScratch {
+            query: Query::new(),
+            near: Vec::new(),
+            searched: Vec::new(),
+            offered: VisitedSet::new(0),
+        }
     }
 }
 
@@ -92,7 +97,7 @@ pub(super) fn planned_bytes(dim: usize, search_list: usize, probes: usize) -> u6
     (dim * 9 + search_list * 48 + probes * 48 + 3072) as u64
 }
 
-crate::family::impl_scratch!(Scratch);
+crate::family::impl_scratch!(PartitionedScratch);
 
 impl Partitions {
     fn shape(&self) -> PartitionShape {
@@ -115,8 +120,8 @@ impl Partitions {
 
     /// Finds the partitions nearest to the query, and leaves those that were not searched before in
     /// `scratch.near`.
-    fn rank(&self, probes: usize, scratch: &mut Scratch) -> Result<(), IndexError> {
-        let Scratch { query, near, searched, .. } = scratch;
+    fn rank(&self, probes: usize, scratch: &mut PartitionedScratch) -> Result<(), IndexError> {
+        let PartitionedScratch { query, near, searched, .. } = scratch;
         let index = SubIndex::read(&self.meta, self.set.row_bytes()).map_err(IndexError::Internal)?;
         let compared =
             self.with_walk(|walk| meta::nearest(&index, &self.set.exact, &query.bytes, probes, walk, near));
@@ -157,9 +162,9 @@ impl Partitions {
         subindex: &[u8],
         changes: &PartitionChanges,
         list: usize,
-        scratch: &mut Scratch,
+        scratch: &mut PartitionedScratch,
     ) -> Result<(), IndexError> {
-        let Scratch { query, offered, .. } = scratch;
+        let PartitionedScratch { query, offered, .. } = scratch;
         let Query { bytes: vector, found, stats, .. } = query;
         let has_copies = self.entry.copies > u64::from(self.set.vectors);
         // A partition whose vectors were all deleted has no bytes.
@@ -212,7 +217,7 @@ impl Partitions {
         cx: &Cx,
         probes: usize,
         list: usize,
-        scratch: &mut Scratch,
+        scratch: &mut PartitionedScratch,
     ) -> Result<(), IndexError> {
         let count = probes.min(scratch.near.len());
         let alignment = cx.alignment();
@@ -239,7 +244,7 @@ impl Partitions {
         checked_flags: &[AtomicBool],
         count: usize,
         list: usize,
-        scratch: &mut Scratch,
+        scratch: &mut PartitionedScratch,
     ) -> Result<(), IndexError> {
         for at in 0..count {
             let partition = scratch.near[at].id;
@@ -282,7 +287,7 @@ impl Partitions {
         cache: &SubIndexCache,
         count: usize,
         list: usize,
-        scratch: &mut Scratch,
+        scratch: &mut PartitionedScratch,
     ) -> Result<(), IndexError> {
         // If others change the index, the query requires partitions that are at least as new as itself.
         let since = self.growth.as_ref().filter(|growth| growth.shared).map(|_| cache.now());
@@ -351,7 +356,7 @@ impl Partitions {
         stream: &mut Stream,
         reads: &mut Vec<PartitionRead>,
         list: usize,
-        scratch: &mut Scratch,
+        scratch: &mut PartitionedScratch,
     ) -> Result<(), IndexError> {
         let QueryRequests { cache, since, pending, reading } = requests;
         let mut ready = Vec::new();
@@ -384,14 +389,14 @@ impl Partitions {
 }
 
 impl Searcher for Partitions {
-    type Scratch = Scratch;
+    type Scratch = PartitionedScratch;
 
     async fn search(
         &self,
         cx: Cx,
         query: &[u8],
         params: SearchParams,
-        scratch: &mut Scratch,
+        scratch: &mut PartitionedScratch,
     ) -> Result<(), IndexError> {
         scratch.query.begin(&self.set, query, &params);
         scratch.searched.clear();
@@ -411,7 +416,7 @@ impl Searcher for Partitions {
         }
     }
 
-    fn scanned(&self, scratch: &Scratch) -> Option<Scanned> {
+    fn scanned(&self, scratch: &PartitionedScratch) -> Option<Scanned> {
         Some(Scanned { scanned: scratch.searched.len(), of: self.table.count() })
     }
 }

@@ -1,7 +1,7 @@
 //! The manifest section of an index of partitions.
 
 use super::growth::entry::{BuiltPartitions, GrowthEntry};
-use super::growth::layout::Layout;
+use super::growth::layout::GrowthLayout;
 use super::subindex::options::MOST_REPLICAS;
 use super::subindex::table::ENTRY_BYTES;
 use crate::calibrate::probed::ProbedPoint;
@@ -98,11 +98,11 @@ impl PartitionedEntry {
     }
 
     /// Returns the layout of the file, if the index takes inserts.
-    pub(super) fn layout(&self, row_bytes: usize) -> Option<Layout> {
+    pub(super) fn layout(&self, row_bytes: usize) -> Option<GrowthLayout> {
         let longest = self.longest_bytes;
         self.growth
             .as_ref()
-            .map(|growth| Layout { longest, ..Layout::new(self.partitions, row_bytes, growth) })
+            .map(|growth| GrowthLayout { longest, ..GrowthLayout::new(self.partitions, row_bytes, growth) })
     }
 
     fn check(&self, manifest: &Manifest) -> Result<(), String> {

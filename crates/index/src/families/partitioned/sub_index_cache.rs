@@ -31,7 +31,7 @@ pub(super) enum Lookup {
 
 /// The state of a partition in the cache.
 #[derive(Debug, Default)]
-enum Stage {
+enum PartitionStage {
     #[default]
     Absent,
     /// Requested, and waiting in the queue for space.
@@ -47,7 +47,7 @@ enum Stage {
 
 #[derive(Default)]
 struct Slot {
-    stage: Stage,
+    stage: PartitionStage,
     /// Queries that have registered it and not released it.
     users: u32,
     /// The time at which it became idle; `None` while it is not.
@@ -59,7 +59,7 @@ struct Slot {
 }
 
 #[derive(Default)]
-struct State {
+struct SubIndexCacheState {
     slots: Vec<Slot>,
     /// Bytes that are loaded or reserved.
     used: u64,
@@ -72,7 +72,7 @@ struct State {
 
 /// The cache; see the module's documentation.
 pub(super) struct SubIndexCache {
-    state: Mutex<State>,
+    state: Mutex<SubIndexCacheState>,
     budget: u64,
 }
 
@@ -81,11 +81,12 @@ impl SubIndexCache {
     /// possible partition if it is smaller.
     pub(super) fn new(lengths: impl Iterator<Item = u32>, longest: u32, budget: u64) -> SubIndexCache {
         let slot = |bytes: u32| Slot { bytes: u64::from(bytes) + ALIGNMENT as u64, ..Slot::default() };
-        let state = State { slots: lengths.map(slot).collect(), ..State::default() };
+        let state =
+            SubIndexCacheState { slots: lengths.map(slot).collect(), ..SubIndexCacheState::default() };
         SubIndexCache { state: Mutex::new(state), budget: budget.max(u64::from(longest) + ALIGNMENT as u64) }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SubIndexCacheState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -110,9 +111,9 @@ impl SubIndexCache {
             return;
         }
         match slot.stage {
-            Stage::Cached(_) => state.mark_idle(partition),
-            Stage::Reserved => {
-                slot.stage = Stage::Absent;
+            PartitionStage::Cached(_) => state.mark_idle(partition),
+            PartitionStage::Reserved => {
+                slot.stage = PartitionStage::Absent;
                 state.used -= slot.bytes;
             }
             _ => return,
@@ -137,34 +138,34 @@ impl SubIndexCache {
         let state = &mut *self.state();
         let now = state.tick();
         state.update_size(partition, u64::from(len) + ALIGNMENT as u64);
-        let room = matches!(state.slots[partition as usize].stage, Stage::Absent)
+        let room = matches!(state.slots[partition as usize].stage, PartitionStage::Absent)
             && state.make_room(partition, self.budget);
         let slot = &mut state.slots[partition as usize];
         match &slot.stage {
-            Stage::Cached(loaded) => {
+            PartitionStage::Cached(loaded) => {
                 let loaded = loaded.clone();
                 state.counts.hits += 1;
                 state.counts.hit_bytes += slot.bytes;
                 if since.is_none_or(|since| slot.since >= since) {
                     return Lookup::Ready(loaded);
                 }
-                (slot.stage, slot.since) = (Stage::Revalidating, now);
+                (slot.stage, slot.since) = (PartitionStage::Revalidating, now);
                 return Lookup::Revalidate(loaded);
             }
-            Stage::Absent if room => {
+            PartitionStage::Absent if room => {
                 state.used += slot.bytes;
-                (slot.stage, slot.since) = (Stage::Loading, now);
+                (slot.stage, slot.since) = (PartitionStage::Loading, now);
                 return Lookup::Load;
             }
-            Stage::Reserved => {
-                (slot.stage, slot.since) = (Stage::Loading, now);
+            PartitionStage::Reserved => {
+                (slot.stage, slot.since) = (PartitionStage::Loading, now);
                 return Lookup::Load;
             }
-            Stage::Absent => {
-                slot.stage = Stage::Queued;
+            PartitionStage::Absent => {
+                slot.stage = PartitionStage::Queued;
                 state.queue.push_back(partition);
             }
-            Stage::Queued | Stage::Loading | Stage::Revalidating => {}
+            PartitionStage::Queued | PartitionStage::Loading | PartitionStage::Revalidating => {}
         }
         let waker = waker();
         if !slot.waiting.iter().any(|other| other.is_same(&waker)) {
@@ -177,9 +178,12 @@ impl SubIndexCache {
     pub(super) fn put(&self, partition: u32, loaded: Arc<LoadedPartition>) {
         let state = &mut *self.state();
         let slot = &mut state.slots[partition as usize];
-        let read = matches!(slot.stage, Stage::Loading);
-        debug_assert!(read || matches!(slot.stage, Stage::Revalidating), "the partition was not being read");
-        slot.stage = Stage::Cached(loaded);
+        let read = matches!(slot.stage, PartitionStage::Loading);
+        debug_assert!(
+            read || matches!(slot.stage, PartitionStage::Revalidating),
+            "the partition was not being read"
+        );
+        slot.stage = PartitionStage::Cached(loaded);
         if read {
             state.counts.misses += 1;
             state.counts.miss_bytes += slot.bytes;
@@ -195,7 +199,7 @@ impl SubIndexCache {
     pub(super) fn fail(&self, partition: u32) {
         let state = &mut *self.state();
         let slot = &mut state.slots[partition as usize];
-        slot.stage = Stage::Absent;
+        slot.stage = PartitionStage::Absent;
         state.used -= slot.bytes;
         slot.waiting.drain(..).for_each(|waker| waker.wake());
         state.serve_queue(self.budget);
@@ -204,7 +208,7 @@ impl SubIndexCache {
     /// Returns the cache's counters. Its pages are sub-indexes.
     pub(super) fn counters(&self) -> CacheCounters {
         let state = &*self.state();
-        let loaded = state.slots.iter().filter(|slot| matches!(slot.stage, Stage::Cached(_)));
+        let loaded = state.slots.iter().filter(|slot| matches!(slot.stage, PartitionStage::Cached(_)));
         let all: u64 = state.slots.iter().map(|slot| slot.bytes).sum();
         let mean = (all / (state.slots.len() as u64).max(1)).max(1);
         CacheCounters {
@@ -216,7 +220,7 @@ impl SubIndexCache {
     }
 }
 
-impl State {
+impl SubIndexCacheState {
     /// Advances the clock and returns the new time.
     fn tick(&mut self) -> u64 {
         self.clock += 1;
@@ -227,10 +231,10 @@ impl State {
     fn update_size(&mut self, partition: u32, bytes: u64) {
         let slot = &mut self.slots[partition as usize];
         match slot.stage {
-            Stage::Absent | Stage::Queued => slot.bytes = bytes,
-            Stage::Reserved if slot.bytes != bytes => {
+            PartitionStage::Absent | PartitionStage::Queued => slot.bytes = bytes,
+            PartitionStage::Reserved if slot.bytes != bytes => {
                 self.used -= slot.bytes;
-                (slot.stage, slot.bytes) = (Stage::Absent, bytes);
+                (slot.stage, slot.bytes) = (PartitionStage::Absent, bytes);
             }
             _ => {}
         }
@@ -249,7 +253,7 @@ impl State {
         while self.used + bytes > budget {
             let Some((_, idle)) = self.idle.pop_first() else { return false };
             let slot = &mut self.slots[idle as usize];
-            (slot.stage, slot.idle_since) = (Stage::Absent, None);
+            (slot.stage, slot.idle_since) = (PartitionStage::Absent, None);
             self.used -= slot.bytes;
             self.counts.evictions += 1;
         }
@@ -260,17 +264,17 @@ impl State {
     fn serve_queue(&mut self, budget: u64) {
         while let Some(&partition) = self.queue.front() {
             let slot = &self.slots[partition as usize];
-            let queued = matches!(slot.stage, Stage::Queued);
+            let queued = matches!(slot.stage, PartitionStage::Queued);
             if queued && slot.users > 0 {
                 if !self.make_room(partition, budget) {
                     return;
                 }
                 let slot = &mut self.slots[partition as usize];
-                slot.stage = Stage::Reserved;
+                slot.stage = PartitionStage::Reserved;
                 self.used += slot.bytes;
                 slot.waiting.drain(..).for_each(|waker| waker.wake());
             } else if queued {
-                self.slots[partition as usize].stage = Stage::Absent;
+                self.slots[partition as usize].stage = PartitionStage::Absent;
             }
             self.queue.pop_front();
         }

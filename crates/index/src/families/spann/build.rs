@@ -5,7 +5,7 @@ use super::assign;
 use super::members::{ADMITTED_NAME, MEMBERS_NAME, Memberships};
 use super::options::SpannOptions;
 use super::place::{self, HEADER_BYTES, Leaves, rows_name};
-use super::plan::Plan;
+use super::plan::SpannPlan;
 use super::section::{CENTROIDS_NAME, CODEC_NAME, CODES_NAME, LINKS_NAME, NAME, STRIPED, SpannEntry};
 use super::steps::{AdmittedFiles, FREQUENCIES_NAME, Journal, Steps};
 use super::work::{ListShape, Work};
@@ -26,7 +26,7 @@ use crate::partition::intake::Intake;
 use crate::partition::pieces::{Ordered, Piece};
 use crate::partition::plain_codes::{training_rows, write_codes};
 use crate::partition::space::Space;
-use crate::partition::staged::{self, Lengths, Placing, Shape, Staged};
+use crate::partition::staged::{self, BuildShape, Lengths, Placing, Staged};
 
 impl From<SpannOptions> for FamilyOptions {
     fn from(options: SpannOptions) -> FamilyOptions {
@@ -52,7 +52,7 @@ impl Builder for SpannOptions {
     }
 
     fn planned_memory(&self, data: &Source<'_>, options: &BuildOptions) -> u64 {
-        Plan::new(data, self, options).planned
+        SpannPlan::new(data, self, options).planned
     }
 
     fn plan(&self, data: &Source<'_>, options: &BuildOptions) -> Result<FamilyPlan, IndexError> {
@@ -88,7 +88,7 @@ impl Staged for SpannOptions {
     const STEPS_VERSION: u32 = 4;
 
     fn rows(&self, data: &Source<'_>, options: &BuildOptions) -> Result<usize, IndexError> {
-        Ok(Plan::new(data, self, options).rows)
+        Ok(SpannPlan::new(data, self, options).rows)
     }
 
     fn layout(&self, data: &Source<'_>, _identity: Identity) -> Result<ListShape, IndexError> {
@@ -102,7 +102,7 @@ impl Staged for SpannOptions {
         Placing { vectors_name, units: vec![unit], unit }
     }
 
-    fn lengths(shape: &Shape<ListShape>, pieces: &[Piece]) -> Lengths {
+    fn lengths(shape: &BuildShape<ListShape>, pieces: &[Piece]) -> Lengths {
         let rows: usize = pieces.iter().map(|piece| piece.rows).sum();
         let header = if pieces.is_empty() { 0 } else { HEADER_BYTES };
         Lengths { vectors: header + (rows * shape.row_bytes) as u64, order: 4 * rows as u64 }
@@ -132,7 +132,7 @@ impl Staged for SpannOptions {
 
     fn check_steps(
         steps: &Steps,
-        shape: &Shape<ListShape>,
+        shape: &BuildShape<ListShape>,
         pieces: &[Piece],
         all_placed: bool,
     ) -> Result<(), String> {

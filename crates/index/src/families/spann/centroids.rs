@@ -151,7 +151,7 @@ pub(crate) struct Centroids {
 
 /// The memory of one query for navigation, which is reused.
 #[derive(Debug)]
-pub(crate) struct Navigation {
+pub(crate) struct ListNavigation {
     walk: Walk,
     query: Vec<u8>,
     code_query: CodeQuery,
@@ -159,9 +159,9 @@ pub(crate) struct Navigation {
     pub(crate) lists: Vec<Neighbor>,
 }
 
-impl Navigation {
-    pub(crate) fn new() -> Navigation {
-        Navigation {
+impl ListNavigation {
+    pub(crate) fn new() -> ListNavigation {
+        ListNavigation {
             walk: Walk::new(0, 0),
             query: Vec::new(),
             code_query: CodeQuery::new(),
@@ -208,20 +208,20 @@ impl Centroids {
     }
 
     /// Finds the `probes` lists nearest to `floats` (normalised under cosine), and leaves them in
-    /// [`Navigation::lists`]. If `prune` is above 0, lists more than `1 + prune` times as far as the nearest
-    /// are left out (SPANN, section 3.3).
+    /// [`ListNavigation::lists`]. If `prune` is above 0, lists more than `1 + prune` times as far as the
+    /// nearest are left out (SPANN, section 3.3).
     pub(crate) fn nearest(
         &self,
         floats: &[f32],
         probes: usize,
         prune: f32,
-        navigation: &mut Navigation,
+        navigation: &mut ListNavigation,
         stats: &mut QueryStats,
     ) {
         if probes >= self.count() {
             return self.rank_all(floats, prune, navigation, stats);
         }
-        let Navigation { walk, query, code_query, lists } = navigation;
+        let ListNavigation { walk, query, code_query, lists } = navigation;
         let search_list = navigation_list(probes);
         let compared = match &self.form {
             ComparedForm::Rows { rows, distance } => {
@@ -248,8 +248,8 @@ impl Centroids {
     }
 
     /// Ranks all lists, without the graph, so that unreachable ones are found, too.
-    fn rank_all(&self, floats: &[f32], prune: f32, navigation: &mut Navigation, stats: &mut QueryStats) {
-        let Navigation { query, code_query, lists, .. } = navigation;
+    fn rank_all(&self, floats: &[f32], prune: f32, navigation: &mut ListNavigation, stats: &mut QueryStats) {
+        let ListNavigation { query, code_query, lists, .. } = navigation;
         let ids: Vec<u32> = (0..self.count() as u32).collect();
         let mut scores = vec![0.0; ids.len()];
         match &self.form {
@@ -352,7 +352,7 @@ mod tests {
         let links = CentroidLinks::from_bytes(&bytes, 10).expect("sound links");
         let rows: Vec<u8> = (0..10).flat_map(|i| (i as f32).to_le_bytes()).collect();
         let centroids = Centroids::exact(Element::F32, Metric::L2, 1, rows, links, 0);
-        let mut navigation = Navigation::new();
+        let mut navigation = ListNavigation::new();
         let mut stats = QueryStats::default();
         let mut found = |probes, prune| {
             centroids.nearest(&[-1.0], probes, prune, &mut navigation, &mut stats);

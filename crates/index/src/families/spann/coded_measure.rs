@@ -5,7 +5,7 @@
 //! better estimate than the number of candidates. The lists of a query are therefore scanned up to the worst
 //! estimate of a true neighbour. One scan measures all numbers of candidates and all values of `prune`.
 
-use super::centroids::{Centroids, Navigation};
+use super::centroids::{Centroids, ListNavigation};
 use super::coded_write::CodedVectors;
 use super::effort::ListPoint;
 use super::measure::{PROBES, centroids, most_probes};
@@ -49,7 +49,7 @@ pub(crate) fn calibrate(
     let truth = Truth::read(&trial, &slots, coded)?;
     let (centroids, codes) = (&centroids, &coded.codes);
     let calibration_run =
-        CalibrationRun { centroids, codes, trial: &trial, slots: &slots, truth: &truth, table, file };
+        CodedCalibrationRun { centroids, codes, trial: &trial, slots: &slots, truth: &truth, table, file };
     let mut curves = trial.curves();
     climb(&PROBES, most_probes(entry), work.progress, |probes| {
         let found = calibration_run.run(work, probes as usize)?;
@@ -167,7 +167,7 @@ impl CandidateCounts {
 }
 
 /// The data of a calibration run.
-struct CalibrationRun<'a> {
+struct CodedCalibrationRun<'a> {
     centroids: &'a Centroids,
     codes: &'a VectorCodes,
     trial: &'a Trial,
@@ -179,9 +179,9 @@ struct CalibrationRun<'a> {
 }
 
 /// The memory of one thread.
-struct Scratch {
+struct CodedMeasureScratch {
     floats: Vec<f32>,
-    navigation: Navigation,
+    navigation: ListNavigation,
     query: CodedQuery,
     list: Vec<u8>,
     hits: Vec<Neighbor>,
@@ -192,14 +192,14 @@ struct Scratch {
     found: CandidateCounts,
 }
 
-impl CalibrationRun<'_> {
+impl CodedCalibrationRun<'_> {
     /// Scans `probes` lists for every query.
     fn run(&self, work: &Work<'_>, probes: usize) -> Result<CandidateCounts, IndexError> {
         let curves = self.trial.k.len();
         let start = || {
-            Ok(Scratch {
+            Ok(CodedMeasureScratch {
                 floats: vec![0.0; work.data.dim()],
-                navigation: Navigation::new(),
+                navigation: ListNavigation::new(),
                 query: CodedQuery::new(),
                 list: Vec::new(),
                 hits: Vec::new(),
@@ -221,10 +221,10 @@ impl CalibrationRun<'_> {
         work: &Work<'_>,
         query: usize,
         probes: usize,
-        scratch: &mut Scratch,
+        scratch: &mut CodedMeasureScratch,
     ) -> Result<(), IndexError> {
         work.data.form().floats(self.trial.queries.row(query), &mut scratch.floats);
-        let Scratch { floats, navigation, .. } = scratch;
+        let CodedMeasureScratch { floats, navigation, .. } = scratch;
         self.centroids.nearest(floats, probes, 0.0, navigation, &mut QueryStats::default());
         let read = PRUNES.map(|prune| self.centroids.within_prune(floats, &navigation.lists, prune));
         scratch.found.lists.iter_mut().zip(read).for_each(|(sum, read)| *sum += read as u64);
@@ -235,8 +235,8 @@ impl CalibrationRun<'_> {
     }
 
     /// Collects the vectors in the lists with an estimate no worse than that of the worst true neighbour.
-    fn scan(&self, query: usize, scratch: &mut Scratch) -> Result<(), IndexError> {
-        let Scratch { navigation, query: prepared, list, hits, near, seen, .. } = scratch;
+    fn scan(&self, query: usize, scratch: &mut CodedMeasureScratch) -> Result<(), IndexError> {
+        let CodedMeasureScratch { navigation, query: prepared, list, hits, near, seen, .. } = scratch;
         hits.clear();
         self.codes.scan(prepared, &self.truth.codes[query], f32::INFINITY, hits);
         let worst = hits.iter().map(|hit| hit.distance).fold(f32::NEG_INFINITY, f32::max);
@@ -263,7 +263,7 @@ impl CalibrationRun<'_> {
 
     /// Counts the candidates that are needed to find each true neighbour. `read` has the number of lists for
     /// each value of `prune`.
-    fn count(&self, query: usize, read: &[usize; PRUNES.len()], scratch: &mut Scratch) {
+    fn count(&self, query: usize, read: &[usize; PRUNES.len()], scratch: &mut CodedMeasureScratch) {
         let query_slot = self.trial.own.as_ref().and_then(|own| self.slots.get(&own[query])).copied();
         let neighbors = &self.truth.neighbors[query];
         let mut before = [0_u32; PRUNES.len()];

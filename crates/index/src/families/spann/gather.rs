@@ -5,13 +5,13 @@ use std::ops::Range;
 
 /// A requested range of bytes, and its purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Piece<W> {
+pub(super) struct GatherPiece<W> {
     start: u64,
     len: u32,
     pub(super) contents: W,
 }
 
-impl<W> Piece<W> {
+impl<W> GatherPiece<W> {
     /// Returns the offset of the piece in the bytes of its read.
     #[inline]
     pub(super) fn offset_in(&self, span: &Span) -> usize {
@@ -42,7 +42,7 @@ pub(super) struct JoinRules {
 /// The pieces of a round of reads, and the reads.
 #[derive(Debug, Clone)]
 pub(super) struct Gather<W> {
-    pieces: Vec<Piece<W>>,
+    pieces: Vec<GatherPiece<W>>,
     spans: Vec<Span>,
     /// The first piece of each read.
     firsts: Vec<u32>,
@@ -64,7 +64,7 @@ impl<W: Copy> Gather<W> {
     pub(super) fn request(&mut self, range: Range<u64>, contents: W) {
         if range.end > range.start {
             let len = (range.end - range.start) as u32;
-            self.pieces.push(Piece { start: range.start, len, contents });
+            self.pieces.push(GatherPiece { start: range.start, len, contents });
         }
     }
 
@@ -108,7 +108,7 @@ impl<W: Copy> Gather<W> {
 
     /// Returns a piece, by its position in the order of the file.
     #[inline]
-    pub(super) fn piece(&self, at: usize) -> Piece<W> {
+    pub(super) fn piece(&self, at: usize) -> GatherPiece<W> {
         self.pieces[at]
     }
 }

@@ -5,7 +5,7 @@
 //! of its lists is among those that the walk through the centroids chose, and the measurement reads no list.
 //! Vectors of the data are the queries, and each is excluded from its own results.
 
-use super::centroids::{CentroidLinks, Centroids, Navigation, centroid_element};
+use super::centroids::{CentroidLinks, Centroids, ListNavigation, centroid_element};
 use super::effort::ListPoint;
 use super::members::Memberships;
 use super::place::Leaves;
@@ -137,9 +137,9 @@ impl NeighborCounts {
 }
 
 /// The memory of one thread.
-struct Scratch {
+struct MeasureScratch {
     floats: Vec<f32>,
-    navigation: Navigation,
+    navigation: ListNavigation,
     ranks: HashMap<u32, usize>,
     found: NeighborCounts,
 }
@@ -150,9 +150,9 @@ impl CalibrationRun<'_> {
         let counts = || std::array::from_fn(|_| vec![0; self.trial.k.len()]);
         let found = || NeighborCounts { neighbors: counts(), lists: Default::default() };
         let start = || {
-            Ok(Scratch {
+            Ok(MeasureScratch {
                 floats: vec![0.0; work.data.dim()],
-                navigation: Navigation::new(),
+                navigation: ListNavigation::new(),
                 ranks: HashMap::new(),
                 found: found(),
             })
@@ -162,7 +162,7 @@ impl CalibrationRun<'_> {
             Ok(())
         })?;
         let mut total = found();
-        for Scratch { found, .. } in parts {
+        for MeasureScratch { found, .. } in parts {
             let pairs = total.neighbors.iter_mut().flatten().zip(found.neighbors.into_iter().flatten());
             pairs.for_each(|(sum, part)| *sum += part);
             total.lists.iter_mut().zip(found.lists).for_each(|(sum, part)| *sum += part);
@@ -170,8 +170,8 @@ impl CalibrationRun<'_> {
         Ok(total)
     }
 
-    fn measure(&self, form: Form, query: usize, probes: usize, scratch: &mut Scratch) {
-        let Scratch { floats, navigation, ranks, found } = scratch;
+    fn measure(&self, form: Form, query: usize, probes: usize, scratch: &mut MeasureScratch) {
+        let MeasureScratch { floats, navigation, ranks, found } = scratch;
         form.floats(self.trial.queries.row(query), floats);
         self.centroids.nearest(floats, probes, 0.0, navigation, &mut QueryStats::default());
         let lists: &[Neighbor] = &navigation.lists;

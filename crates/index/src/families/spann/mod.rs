@@ -47,7 +47,7 @@ pub use section::{ListCodesEntry, SpannEntry};
 
 use crate::family::Family;
 use crate::format::postings::PostingLayout;
-use crate::partition::staged::Shape;
+use crate::partition::staged::BuildShape;
 use crate::query::codes::VectorCodes;
 use bathyal_kernels::{Element, Metric};
 
@@ -79,7 +79,7 @@ pub fn check_journal(
 ) -> Result<(), String> {
     let postings = PostingLayout::Grouped;
     let layout = work::ListShape { leaf: leaf.max(1), list_limit: 1, postings, element: Element::U8 };
-    let shape = Shape { vectors, dim, row_bytes: dim, rows: rows.max(1), layout };
+    let shape = BuildShape { vectors, dim, row_bytes: dim, rows: rows.max(1), layout };
     steps::Journal::parse::<SpannOptions>(bytes, &shape).map(|_| ())
 }
 

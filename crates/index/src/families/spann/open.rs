@@ -3,7 +3,7 @@
 use super::centroids::{CentroidLinks, Centroids, centroid_element};
 use super::coded_search::Candidates;
 use super::effort;
-use super::search::{Lists, Scratch, Submission};
+use super::search::{Lists, SpannScratch, Submission};
 use super::section::SpannEntry;
 use super::table::open_table;
 use super::{inspect, verify};
@@ -144,11 +144,11 @@ impl Stored for StoredLists {
         let codes = &self.entry.codes;
         let query = query_bytes(self.dim, Some((&codes.kind, codes.code_bytes)));
         if self.entry.list_codes.is_none() {
-            return Scratch::planned_bytes(lists, mean_list, query, search_list);
+            return SpannScratch::planned_bytes(lists, mean_list, query, search_list);
         }
         // Only the best vectors of lists of codes are kept.
         let candidates = Candidates::planned_bytes(search_list, mean_list);
-        candidates + Scratch::planned_bytes(lists, 0, query, search_list)
+        candidates + SpannScratch::planned_bytes(lists, 0, query, search_list)
     }
 
     /// The probes, too: each list takes memory.

@@ -37,17 +37,17 @@ const WHERE_BYTES: u64 = 1000 * 101 * 120;
 
 /// The number of vectors that are placed at a time, and the memory of the build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Plan {
+pub(crate) struct SpannPlan {
     /// Peak memory in bytes.
     pub(crate) planned: u64,
     /// The most vectors that are placed together, in whole leaves; all if the set fits.
     pub(crate) rows: usize,
 }
 
-impl Plan {
+impl SpannPlan {
     /// Plans for a budget: places all vectors at once if they fit or no budget is given, otherwise parts as
     /// large as possible. `planned` exceeds the budget only if no plan keeps within it.
-    pub(crate) fn new(data: &Source<'_>, family_options: &SpannOptions, options: &BuildOptions) -> Plan {
+    pub(crate) fn new(data: &Source<'_>, family_options: &SpannOptions, options: &BuildOptions) -> SpannPlan {
         let (count, shape) = (data.count(), ListShape::of(family_options, data));
         let threads = options.thread_count() as u64;
         let fixed = PROGRAM_BYTES + WINDOW_BYTES + BUFFER_BYTES + threads * THREAD_BYTES;
@@ -61,14 +61,14 @@ impl Plan {
         let rest = sizes.rest(data, family_options, threads);
         let whole = fixed + rest.max(placing(count));
         let Some(budget) = options.memory_bytes.filter(|budget| *budget < whole) else {
-            return Plan { planned: whole, rows: count };
+            return SpannPlan { planned: whole, rows: count };
         };
         let leaves = count.next_multiple_of(shape.leaf);
         let least = (2 * count / MOST_PARTS).max(1).next_multiple_of(shape.leaf).min(leaves);
         let free = budget.saturating_sub(fixed + sizes.centroids + halving);
         let rows = (free / (row + means)) as usize / shape.leaf * shape.leaf;
         let rows = rows.clamp(least, leaves);
-        Plan { planned: fixed + rest.max(placing(rows)), rows }
+        SpannPlan { planned: fixed + rest.max(placing(rows)), rows }
     }
 }
 

@@ -3,7 +3,7 @@
 //! The nearest lists are read in one submission and scored. A second submission reads the vectors of which
 //! lists have only the address or the code, in the order of the file, so that neighbours share a read.
 
-use super::centroids::{Centroids, Navigation};
+use super::centroids::{Centroids, ListNavigation};
 use super::coded_search::Candidates;
 use super::cost::ListShape;
 use super::effort;
@@ -118,9 +118,9 @@ enum PieceContents {
 }
 
 /// Memory of one running query, reused from query to query.
-pub(crate) struct Scratch {
+pub(crate) struct SpannScratch {
     query: Query,
-    navigation: Navigation,
+    navigation: ListNavigation,
     gather: Gather<PieceContents>,
     /// Coupled: ids that were offered. Decoupled: places that are requested.
     seen: VisitedSet,
@@ -132,11 +132,11 @@ pub(crate) struct Scratch {
     scores: Vec<f32>,
 }
 
-impl Default for Scratch {
-    fn default() -> Scratch {
-        Scratch {
+impl Default for SpannScratch {
+    fn default() -> SpannScratch {
+        SpannScratch {
             query: Query::new(),
-            navigation: Navigation::new(),
+            navigation: ListNavigation::new(),
             gather: Gather::new(),
             seen: VisitedSet::new(1024),
             places: Vec::new(),
@@ -148,7 +148,7 @@ impl Default for Scratch {
     }
 }
 
-impl Scratch {
+impl SpannScratch {
     /// Returns the approximate peak memory of a query, in bytes: places seen and requested, pieces, and
     /// candidates of the walk.
     pub(crate) fn planned_bytes(lists: usize, mean_list: usize, query: u64, probes: usize) -> u64 {
@@ -165,7 +165,7 @@ impl Scratch {
 
     /// Chooses the lists, and gathers their rows and addresses.
     fn choose_lists(&mut self, lists: &Lists, probes: usize, prune: f32) {
-        let Scratch { query, navigation, gather, seen, places, wanted_rows, candidates, .. } = self;
+        let SpannScratch { query, navigation, gather, seen, places, wanted_rows, candidates, .. } = self;
         let Query { floats, stats, .. } = query;
         candidates.restart();
         lists.centroids.nearest(floats, probes, prune, navigation, stats);
@@ -187,7 +187,7 @@ impl Scratch {
 
     /// Gathers the rows of addresses and candidates that no list contained. Consecutive places are one piece.
     fn choose_places(&mut self, lists: &Lists) {
-        let Scratch { gather, places, wanted_rows, candidates, .. } = self;
+        let SpannScratch { gather, places, wanted_rows, candidates, .. } = self;
         if lists.codes.is_some() {
             candidates.best(places);
         }
@@ -241,7 +241,7 @@ impl Scratch {
     /// Scores the rows of consecutive places from `first` on.
     #[inline]
     fn score_places(&mut self, lists: &Lists, first: u32, rows: &[u8]) {
-        let Scratch { scores, query, .. } = self;
+        let SpannScratch { scores, query, .. } = self;
         let Query { bytes: query, found, stats, .. } = query;
         scores.resize(rows.len() / lists.set.row_bytes(), 0.0);
         lists.set.exact.score_block(query, rows, scores);
@@ -256,7 +256,7 @@ impl Scratch {
     /// Scores the requested rows of a read: those of the given pieces.
     #[inline]
     fn score_addressed(&mut self, lists: &Lists, span: &Span, bytes: &[u8], pieces: Range<usize>) {
-        let Scratch { scores, query, gather, members: ranks, .. } = self;
+        let SpannScratch { scores, query, gather, members: ranks, .. } = self;
         let Query { bytes: query, found, stats, .. } = query;
         let mut first_piece = None;
         ranks.clear();
@@ -287,7 +287,7 @@ impl Scratch {
     /// Scores the rows of a coupled list, which their ids follow.
     #[inline]
     fn score_copies(&mut self, lists: &Lists, list: u32, bytes: &[u8]) -> Result<(), IndexError> {
-        let Scratch { scores, query, seen, .. } = self;
+        let SpannScratch { scores, query, seen, .. } = self;
         let Query { bytes: query, found, stats, .. } = query;
         let count = lists.postings.stored_of(list) as usize;
         let (rows, ids) = bytes.split_at(count * lists.set.row_bytes());
@@ -340,7 +340,7 @@ impl Scratch {
     /// Collects the addresses of a list that were not collected or read before.
     #[inline]
     fn collect_members(&mut self, lists: &Lists, list: u32, section: &[u8]) -> Result<(), IndexError> {
-        let Scratch { members, seen, places, wanted_rows, .. } = self;
+        let SpannScratch { members, seen, places, wanted_rows, .. } = self;
         let postings = &lists.postings;
         let count = postings.members_of(list);
         let collected = if postings.layout() == PostingLayout::Grouped {
@@ -397,7 +397,7 @@ impl Scratch {
     }
 }
 
-crate::family::impl_scratch!(Scratch);
+crate::family::impl_scratch!(SpannScratch);
 
 impl Lists {
     fn shape(&self) -> ListShape {
@@ -420,14 +420,14 @@ impl Lists {
 }
 
 impl Searcher for Lists {
-    type Scratch = Scratch;
+    type Scratch = SpannScratch;
 
     async fn search(
         &self,
         cx: Cx,
         query: &[u8],
         params: SearchParams,
-        scratch: &mut Scratch,
+        scratch: &mut SpannScratch,
     ) -> Result<(), IndexError> {
         scratch.begin(self, query, &params);
         let (k, all) = (params.k.min(self.set.vectors as usize), self.postings.lists());
@@ -447,7 +447,7 @@ impl Searcher for Lists {
         }
     }
 
-    fn scanned(&self, scratch: &Scratch) -> Option<Scanned> {
+    fn scanned(&self, scratch: &SpannScratch) -> Option<Scanned> {
         Some(Scanned { scanned: scratch.query.stats.own[LISTS] as usize, of: self.postings.lists() })
     }
 }

@@ -3,7 +3,7 @@
 use super::centroids::centroid_element;
 use super::graph::CENTROID_DEGREE;
 use super::options::SpannOptions;
-use super::plan::Plan;
+use super::plan::SpannPlan;
 use super::section::{
     CENTROIDS_NAME, CHECKSUMS_NAME, CODEC_NAME, CODES_NAME, IDS_NAME, LINKS_NAME, LIST_CODEC_NAME,
     LISTS_NAME, POSTINGS_NAME,
@@ -32,7 +32,7 @@ pub(super) fn plan(
 ) -> Result<FamilyPlan, IndexError> {
     let shape = ListShape::of(family_options, data);
     shape.check(data, family_options)?;
-    let (count, rows) = (data.count() as u64, Plan::new(data, family_options, options).rows);
+    let (count, rows) = (data.count() as u64, SpannPlan::new(data, family_options, options).rows);
     let full = count.div_ceil(shape.leaf as u64);
     // A leaf never spans two pieces of a divided set, of which there are some two for each part.
     let lists = full..=full + if rows >= data.count() { 0 } else { 2 * MOST_PARTS as u64 };

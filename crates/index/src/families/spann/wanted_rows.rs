@@ -1,6 +1,6 @@
 //! The rows that a query requests from lists that it does not read whole, as one bit for each row.
 
-use crate::format::runs::{Fault, each_run};
+use crate::format::runs::{SectionFault, each_run};
 
 /// The number of an unused table entry. No list has this number.
 const FREE: u32 = u32::MAX;
@@ -92,7 +92,7 @@ impl WantedRows {
     ///
     /// # Errors
     /// The fault in the section.
-    pub(super) fn add(&mut self, section: &[u8], members: u32, firsts: &[u32]) -> Result<(), Fault> {
+    pub(super) fn add(&mut self, section: &[u8], members: u32, firsts: &[u32]) -> Result<(), SectionFault> {
         each_run(section, members, firsts, |run| {
             let (start, is_new) = self.find_or_insert(run.list, self.marks.len() as u32);
             if start == WHOLE {

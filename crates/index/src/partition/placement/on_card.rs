@@ -4,7 +4,7 @@ use super::exchange::{Groups, Move, NEAR, Partners, by_gain};
 use super::{Points, read_all};
 use crate::error::IndexError;
 use bathyal_gpu::Card;
-use bathyal_gpu::losses::{BLOCKS, Losses, MOST_OTHERS, Shape};
+use bathyal_gpu::losses::{BLOCKS, ClusteringShape, Losses, MOST_OTHERS};
 use std::ops::Range;
 
 /// Bytes of points that are copied to the card at once, if it keeps all points.
@@ -28,7 +28,8 @@ impl CardLosses {
         groups: &Groups<'_, P>,
         points: usize,
     ) -> Result<CardLosses, IndexError> {
-        let shape = Shape { dim: groups.points.dim(), points, unit: groups.unit, others: groups.others };
+        let shape =
+            ClusteringShape { dim: groups.points.dim(), points, unit: groups.unit, others: groups.others };
         let mut helper = CardLosses { card: Losses::new(card, shape)?, rows: Vec::new(), losses: Vec::new() };
         if helper.card.is_resident() {
             let ids: Vec<u32> = (0..points as u32).collect();

@@ -15,12 +15,12 @@ const TRIES: usize = 4;
 /// A tree of halving planes, with parts as leaves.
 #[derive(Debug)]
 pub(crate) struct Planes {
-    nodes: Vec<Node>,
+    nodes: Vec<PlaneNode>,
     parts: usize,
 }
 
 #[derive(Debug)]
-struct Node {
+struct PlaneNode {
     normal: Vec<f32>,
     threshold: f32,
     /// The length of the normal, which converts products to distances from the plane.
@@ -96,7 +96,7 @@ impl Planes {
         let (normal, at) = (halving.normal.clone(), self.nodes.len());
         let (below, above) = (Child::Part(0), Child::Part(0));
         let length = dot(&normal, &normal).sqrt().max(f32::MIN_POSITIVE);
-        self.nodes.push(Node { normal, threshold: cut.threshold, length, below, above });
+        self.nodes.push(PlaneNode { normal, threshold: cut.threshold, length, below, above });
         let (left, right) = ids.split_at_mut(cut.at);
         self.nodes[at].below = self.halve(halving, child(path, 0), left, wanted);
         self.nodes[at].above = self.halve(halving, child(path, 1), right, wanted);

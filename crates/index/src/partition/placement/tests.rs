@@ -6,9 +6,9 @@ use bathyal_vectors::progress::Silent;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-struct Rows(Vec<f32>, usize);
+struct TestPoints(Vec<f32>, usize);
 
-impl Points for Rows {
+impl Points for TestPoints {
     fn dim(&self) -> usize {
         self.1
     }
@@ -27,7 +27,7 @@ fn exchanging(unit: usize, threads: usize) -> Placement<'static> {
     Placement { exchanged: Some(unit), ..placement(unit, threads) }
 }
 
-fn order(rows: &Rows, placement: Placement) -> Vec<u32> {
+fn order(rows: &TestPoints, placement: Placement) -> Vec<u32> {
     let mut ids: Vec<u32> = (0..(rows.0.len() / rows.1) as u32).collect();
     placement.order(rows, &mut ids, &Silent).expect("nothing cancels");
     ids
@@ -43,7 +43,7 @@ fn clumps_are_placed_together() {
         .flat_map(|id| centres[clump(id) * 8..][..8].to_vec())
         .map(|v| v + random.random_range(-0.1..0.1))
         .collect();
-    let rows = Rows(rows, 8);
+    let rows = TestPoints(rows, 8);
     let ids = order(&rows, placement(10, 1));
     let pure = ids.chunks(10).filter(|unit| unit.iter().all(|id| clump(*id) == clump(unit[0]))).count();
     assert!(pure >= 30, "only {pure} of 40 units are one clump");
@@ -55,7 +55,7 @@ fn clumps_are_placed_together() {
 #[test]
 fn the_order_does_not_depend_on_the_number_of_threads() {
     let mut random = StdRng::seed_from_u64(2);
-    let rows = Rows((0..5000 * 5).map(|_| random.random_range(0.0..1.0)).collect(), 5);
+    let rows = TestPoints((0..5000 * 5).map(|_| random.random_range(0.0..1.0)).collect(), 5);
     let one = order(&rows, placement(31, 1));
     let one_exchanged = order(&rows, exchanging(31, 1));
     assert_ne!(one, one_exchanged);
@@ -66,7 +66,7 @@ fn the_order_does_not_depend_on_the_number_of_threads() {
 }
 
 /// Returns the sum of the squared distances of vectors to the means of their units.
-fn scatter(rows: &Rows, ids: &[u32], unit: usize) -> f64 {
+fn scatter(rows: &TestPoints, ids: &[u32], unit: usize) -> f64 {
     let value = |id: &u32, i: usize| f64::from(rows.0[*id as usize * rows.1 + i]);
     let of_unit = |unit: &[u32], i: usize| {
         let mean = unit.iter().map(|id| value(id, i)).sum::<f64>() / unit.len() as f64;
@@ -80,7 +80,7 @@ fn exchange_brings_members_nearer_to_the_means_of_their_groups() {
     let mut random = StdRng::seed_from_u64(3);
     // More groups than are searched at once, so that near groups are found by runs and by runs of runs.
     let (dim, unit, count) = (6, 8, 8 * 600 + 3);
-    let rows = Rows((0..count * dim).map(|_| random.random_range(-1.0_f32..1.0)).collect(), dim);
+    let rows = TestPoints((0..count * dim).map(|_| random.random_range(-1.0_f32..1.0)).collect(), dim);
     let (halved, swapped) = (order(&rows, placement(unit, 2)), order(&rows, exchanging(unit, 2)));
     let mut sorted = swapped.clone();
     sorted.sort_unstable();
@@ -95,7 +95,7 @@ fn exchange_brings_members_nearer_to_the_means_of_their_groups() {
 #[test]
 fn smaller_units_within_exchanged_groups_are_full() {
     let mut random = StdRng::seed_from_u64(4);
-    let rows = Rows((0..1000 * 4).map(|_| random.random_range(0.0..1.0)).collect(), 4);
+    let rows = TestPoints((0..1000 * 4).map(|_| random.random_range(0.0..1.0)).collect(), 4);
     let pages = Placement { units: vec![5, 30, 120], ..exchanging(30, 2) };
     let groups = Placement { units: vec![30, 120], ..exchanging(30, 2) };
     let (ids, coarse) = (order(&rows, pages), order(&rows, groups));
@@ -118,7 +118,7 @@ fn degenerate_sets_are_placed() {
     ];
     for value in values {
         for count in [1, 2, 3, 30, 31, 32, 125, 5000] {
-            let rows = Rows((0..count * 3).map(value).collect(), 3);
+            let rows = TestPoints((0..count * 3).map(value).collect(), 3);
             for placement in [placement(31, 2), exchanging(31, 2), exchanging(1, 2), exchanging(125, 2)] {
                 let mut ids = order(&rows, placement);
                 ids.sort_unstable();
@@ -139,7 +139,7 @@ fn exchange_can_be_cancelled() {
         }
     }
     let mut random = StdRng::seed_from_u64(5);
-    let rows = Rows((0..4000 * 4).map(|_| random.random_range(0.0..1.0)).collect(), 4);
+    let rows = TestPoints((0..4000 * 4).map(|_| random.random_range(0.0..1.0)).collect(), 4);
     let all = CancelAt(0.into(), u64::MAX);
     let mut ids: Vec<u32> = (0..4000).collect();
     exchanging(16, 1).order(&rows, &mut ids, &all).expect("nothing cancels");
@@ -155,7 +155,7 @@ fn exchange_can_be_cancelled() {
 #[test]
 fn planes_make_parts_of_about_the_requested_size() {
     let mut random = StdRng::seed_from_u64(3);
-    let rows = Rows((0..8000 * 6).map(|_| random.random_range(-1.0..1.0)).collect(), 6);
+    let rows = TestPoints((0..8000 * 6).map(|_| random.random_range(-1.0..1.0)).collect(), 6);
     let planes = Planes::new(&rows, 4000, 8000, 1000, 5);
     let mut sizes = vec![0; planes.parts()];
     let mut row = [0.0; 6];
@@ -165,7 +165,7 @@ fn planes_make_parts_of_about_the_requested_size() {
     }
     assert!(sizes.len() >= 8 && sizes.iter().all(|size| (200..=1000).contains(size)), "{sizes:?}");
 
-    let equal = Rows(vec![1.0; 500 * 2], 2);
+    let equal = TestPoints(vec![1.0; 500 * 2], 2);
     let planes = Planes::new(&equal, 500, 500, 100, 5);
     assert!(planes.parts() > 1 && planes.part(&[1.0, 1.0]) < planes.parts());
 }

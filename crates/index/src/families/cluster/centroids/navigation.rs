@@ -334,9 +334,9 @@ mod tests {
 
     const DIM: usize = 6;
 
-    struct Rows(Vec<f32>);
+    struct RandomPoints(Vec<f32>);
 
-    impl Points for Rows {
+    impl Points for RandomPoints {
         fn dim(&self) -> usize {
             DIM
         }
@@ -350,7 +350,7 @@ mod tests {
     fn a_search_by_spans_finds_the_nearest_groups() {
         let mut random = StdRng::seed_from_u64(1);
         let groups = (MAX_RUNS + 100) * GROUPS_PER_RUN + 17;
-        let rows = Rows((0..groups * DIM).map(|_| random.random_range(-1.0_f32..1.0)).collect());
+        let rows = RandomPoints((0..groups * DIM).map(|_| random.random_range(-1.0_f32..1.0)).collect());
         let mut order: Vec<u32> = (0..groups as u32).collect();
         let placement =
             Placement { units: vec![GROUPS_PER_RUN], exchanged: None, threads: 2, seed: 1, card: None };

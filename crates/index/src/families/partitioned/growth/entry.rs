@@ -1,6 +1,6 @@
 //! The manifest's description of partitions that take inserts.
 
-use super::layout::{Layout, MOST_UNITS};
+use super::layout::{GrowthLayout, MOST_UNITS};
 use crate::format::manifest::require;
 use serde::{Deserialize, Serialize};
 
@@ -47,7 +47,7 @@ impl GrowthEntry {
             self.most_vectors >= built.most_vectors,
             "most_vectors is less than the vectors of a built partition",
         )?;
-        let layout = Layout::new(built.partitions, built.row_bytes, self);
+        let layout = GrowthLayout::new(built.partitions, built.row_bytes, self);
         require(layout.file_bytes() == built.file_bytes, "the length of the file does not match its units")
     }
 }

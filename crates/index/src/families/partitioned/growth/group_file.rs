@@ -3,9 +3,9 @@
 
 use super::super::subindex::most_bytes;
 use super::super::subindex::options::PartitionedOptions;
-use super::super::subindex::table::Entry;
+use super::super::subindex::table::SubIndexEntry;
 use super::entry::GrowthEntry;
-use super::layout::{GroupPlace, GroupWord, HEAD_BYTES, Layout, MOST_GROUP_UNITS, MOST_UNITS};
+use super::layout::{GroupPlace, GroupWord, GrowthLayout, HEAD_BYTES, MOST_GROUP_UNITS, MOST_UNITS};
 use super::units::{BUILT, FIRST_EPOCH};
 use crate::error::IndexError;
 use crate::format::appender::Appender;
@@ -30,7 +30,7 @@ pub(in super::super) struct GroupFileWriter<'a> {
     identity: Identity,
     options: &'a PartitionedOptions,
     /// The layout, with the largest values for what is not known yet.
-    layout: Layout,
+    layout: GrowthLayout,
     /// The first partition of a group whose second has not come: its bytes and vectors.
     half: Option<(Vec<u8>, u32)>,
     places: Vec<GroupPlace>,
@@ -49,7 +49,7 @@ impl<'a> GroupFileWriter<'a> {
         let vector = row_bytes as u64 + 8 * u64::from(options.links);
         let unit_bytes =
             (2 * u64::from(options.partition_vectors) * vector / GROUP_UNITS).next_power_of_two();
-        let layout = Layout {
+        let layout = GrowthLayout {
             partitions: partitions as u32,
             row_bytes,
             slots,
@@ -109,7 +109,7 @@ impl<'a> GroupFileWriter<'a> {
         for side in 0..2 {
             if lengths[side] > 0 {
                 let offset = place.span(layout, side).offset + place.parts(layout, side)[0].start as u64;
-                Entry { offset, bytes: lengths[side], vectors: vectors[side] }.encode(table);
+                SubIndexEntry { offset, bytes: lengths[side], vectors: vectors[side] }.encode(table);
             }
         }
         self.places.push(place);
@@ -152,7 +152,7 @@ impl<'a> GroupFileWriter<'a> {
             ids,
             most_vectors,
         };
-        let layout = Layout::new(self.layout.partitions, self.layout.row_bytes, &entry);
+        let layout = GrowthLayout::new(self.layout.partitions, self.layout.row_bytes, &entry);
         let mut appender = BufferedAppender { file, bytes: Vec::with_capacity(AT_ONCE) };
         let spare = (units - u64::from(built)) * layout.unit_bytes;
         appender.zeros(spare)?;
@@ -189,7 +189,7 @@ impl GrowthCapacity {
     /// has at most `most` bytes.
     fn new(
         options: &PartitionedOptions,
-        layout: &Layout,
+        layout: &GrowthLayout,
         built: u64,
         most: u64,
         vectors: u64,
@@ -223,7 +223,7 @@ pub(in super::super) fn grown_bytes(
         let most_vectors = options.most_grown(most_built);
         let most = most_bytes(u64::from(most_vectors), row_bytes, options.links);
         let GrowthCapacity { units, ids, .. } = GrowthCapacity::new(options, &layout, built, most, vectors);
-        Layout { units: u32::try_from(units).unwrap_or(u32::MAX), ids, ..layout }.file_bytes()
+        GrowthLayout { units: u32::try_from(units).unwrap_or(u32::MAX), ids, ..layout }.file_bytes()
     };
     // The last unit of a group is partly empty.
     let least = (bytes.start() + groups * layout.overflow_bytes()).div_ceil(layout.unit_bytes);

@@ -7,7 +7,7 @@
 //! sees the state of a moment after it began.
 
 use super::super::subindex::{self, SubIndex};
-use super::layout::{GroupPlace, GroupWord, Layout, u64_at};
+use super::layout::{GroupPlace, GroupWord, GrowthLayout, u64_at};
 use super::overflow::{Overflow, OverflowError, PartitionChanges};
 use crate::format::identity::Identity;
 use bathyal_tier::Span;
@@ -85,7 +85,7 @@ impl GroupPlaces {
 /// Reads partitions of an index that takes inserts.
 #[derive(Debug)]
 pub(in super::super) struct GroupReader {
-    pub(in super::super) layout: Layout,
+    pub(in super::super) layout: GrowthLayout,
     pub(in super::super) identity: Identity,
     pub(in super::super) places: GroupPlaces,
 }
@@ -221,7 +221,7 @@ impl GroupReader {
 
 impl PartitionFetch {
     /// Returns the span to read now.
-    fn span(&self, layout: &Layout) -> Span {
+    fn span(&self, layout: &GrowthLayout) -> Span {
         match &self.awaited {
             AwaitedBytes::Partition => self.place.span(layout, self.partition as usize % 2),
             AwaitedBytes::Flags(_) => self.place.flags(layout),
@@ -337,7 +337,7 @@ pub(in super::super) fn check_group(
     identity: Identity,
 ) -> Result<(), String> {
     let unit_bytes = bytes.len() as u64;
-    let layout = Layout {
+    let layout = GrowthLayout {
         partitions: 2,
         row_bytes,
         slots,

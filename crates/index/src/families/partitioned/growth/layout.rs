@@ -2,7 +2,7 @@
 //! two sub-indexes and the overflow between them, which they share (d-HNSW, section 3.2). It occupies
 //! consecutive units. The control words of writers follow the units.
 
-use super::super::subindex::table::Entry;
+use super::super::subindex::table::SubIndexEntry;
 use super::entry::GrowthEntry;
 use crate::format::identity::Identity;
 use bathyal_tier::Span;
@@ -33,7 +33,7 @@ pub(in super::super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
 
 /// The parameters from which all positions in the file follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) struct Layout {
+pub(in super::super) struct GrowthLayout {
     pub(in super::super) partitions: u32,
     pub(in super::super) row_bytes: usize,
     /// Vectors and deletions that an overflow holds.
@@ -48,21 +48,21 @@ pub(in super::super) struct Layout {
     pub(in super::super) longest: u32,
 }
 
-impl Layout {
-    pub(in super::super) fn new(partitions: u32, row_bytes: usize, growth: &GrowthEntry) -> Layout {
+impl GrowthLayout {
+    pub(in super::super) fn new(partitions: u32, row_bytes: usize, growth: &GrowthEntry) -> GrowthLayout {
         let GrowthEntry { overflow_vectors, unit_bytes, units, ids, most_vectors, .. } = *growth;
         let (slots, longest) = (overflow_vectors, u32::MAX);
-        Layout { partitions, row_bytes, slots, unit_bytes, units, ids, most_vectors, longest }
+        GrowthLayout { partitions, row_bytes, slots, unit_bytes, units, ids, most_vectors, longest }
     }
 
     /// Returns the positions of the groups as built, from the table of sub-indexes.
     ///
     /// # Errors
     /// A description of the first group that does not follow the one before.
-    pub(in super::super) fn built(&self, entries: &[Entry]) -> Result<Vec<GroupPlace>, String> {
+    pub(in super::super) fn built(&self, entries: &[SubIndexEntry]) -> Result<Vec<GroupPlace>, String> {
         let (mut first, mut places) = (0, Vec::with_capacity(entries.len().div_ceil(2)));
         for (group, pair) in (0..).zip(entries.chunks(2)) {
-            let both = |field: fn(&Entry) -> u32| [0, 1].map(|side| pair.get(side).map_or(0, field));
+            let both = |field: fn(&SubIndexEntry) -> u32| [0, 1].map(|side| pair.get(side).map_or(0, field));
             let (bytes, vectors) = (both(|entry| entry.bytes), both(|entry| entry.vectors));
             let units = self.units_of(bytes);
             let word = GroupWord { version: 1, first, units: units.min(MOST_GROUP_UNITS) as u32 };
@@ -187,7 +187,7 @@ impl GroupWord {
     }
 
     /// Returns true if the units exist.
-    pub(in super::super) fn is_within(&self, layout: &Layout) -> bool {
+    pub(in super::super) fn is_within(&self, layout: &GrowthLayout) -> bool {
         let end = u64::from(self.first) + u64::from(self.units);
         self.version > 0 && self.units > 0 && end <= u64::from(layout.units)
     }
@@ -205,22 +205,22 @@ pub(in super::super) struct GroupPlace {
 }
 
 impl GroupPlace {
-    pub(in super::super) fn start(&self, layout: &Layout) -> u64 {
+    pub(in super::super) fn start(&self, layout: &GrowthLayout) -> u64 {
         u64::from(self.word.first) * layout.unit_bytes
     }
 
-    pub(in super::super) fn overflow_at(&self, layout: &Layout) -> u64 {
+    pub(in super::super) fn overflow_at(&self, layout: &GrowthLayout) -> u64 {
         self.start(layout) + HEAD_BYTES + u64::from(self.bytes[0]).next_multiple_of(HEAD_BYTES)
     }
 
     /// Returns the offset after the last byte.
-    pub(in super::super) fn end(&self, layout: &Layout) -> u64 {
+    pub(in super::super) fn end(&self, layout: &GrowthLayout) -> u64 {
         self.overflow_at(layout) + layout.overflow_bytes() + u64::from(self.bytes[1])
     }
 
     /// Returns the span that is read for the first (`side` 0) or second (`side` 1) partition: its sub-index,
     /// and the overflow.
-    pub(in super::super) fn span(&self, layout: &Layout, side: usize) -> Span {
+    pub(in super::super) fn span(&self, layout: &GrowthLayout, side: usize) -> Span {
         let (start, overflow) = (self.start(layout) + HEAD_BYTES, self.overflow_at(layout));
         let (from, to) = match side {
             0 => (start, overflow + layout.overflow_bytes()),
@@ -230,7 +230,7 @@ impl GroupPlace {
     }
 
     /// Returns the ranges of the sub-index and the overflow within that span.
-    pub(in super::super) fn parts(&self, layout: &Layout, side: usize) -> [Range<usize>; 2] {
+    pub(in super::super) fn parts(&self, layout: &GrowthLayout, side: usize) -> [Range<usize>; 2] {
         let (bytes, overflow) = (self.bytes[side] as usize, layout.overflow_bytes() as usize);
         match side {
             0 => {
@@ -242,12 +242,12 @@ impl GroupPlace {
     }
 
     /// Returns the span of the overflow's head and flags.
-    pub(in super::super) fn flags(&self, layout: &Layout) -> Span {
+    pub(in super::super) fn flags(&self, layout: &GrowthLayout) -> Span {
         Span::at(self.overflow_at(layout), layout.slots_at() as u32)
     }
 
     /// Returns the span of the whole overflow.
-    pub(in super::super) fn overflow(&self, layout: &Layout) -> Span {
+    pub(in super::super) fn overflow(&self, layout: &GrowthLayout) -> Span {
         Span::at(self.overflow_at(layout), layout.overflow_bytes() as u32)
     }
 
@@ -269,7 +269,7 @@ impl GroupPlace {
     /// # Errors
     /// A description of the fault, also if the head is that of another group or version.
     pub(in super::super) fn from_head(
-        layout: &Layout,
+        layout: &GrowthLayout,
         identity: Identity,
         (group, word): (u32, GroupWord),
         head: &[u8],
@@ -299,8 +299,8 @@ impl GroupPlace {
 mod tests {
     use super::*;
 
-    fn layout() -> Layout {
-        Layout {
+    fn layout() -> GrowthLayout {
+        GrowthLayout {
             partitions: 5,
             row_bytes: 13,
             slots: 7,

@@ -64,7 +64,7 @@ impl MemoryOperation {
 }
 
 /// Shared memory, as a writer uses it.
-pub(in super::super) trait Memory {
+pub(in super::super) trait GrowthMemory {
     /// Executes operations, and returns them with their results. Linked operations are executed in order,
     /// others in any order.
     async fn run(&self, operations: Vec<MemoryOperation>) -> Result<Vec<MemoryOperation>, IndexError>;
@@ -81,7 +81,7 @@ pub(in super::super) trait Memory {
 }
 
 /// Reads `len` bytes at an offset.
-pub(in super::super) async fn read<M: Memory>(
+pub(in super::super) async fn read<M: GrowthMemory>(
     memory: &M,
     offset: u64,
     len: usize,
@@ -94,7 +94,7 @@ pub(in super::super) async fn read<M: Memory>(
 }
 
 /// Executes an operation on a number, and returns the previous value.
-pub(in super::super) async fn update_number<M: Memory>(
+pub(in super::super) async fn update_number<M: GrowthMemory>(
     memory: &M,
     offset: u64,
     kind: OperationKind,
@@ -104,7 +104,7 @@ pub(in super::super) async fn update_number<M: Memory>(
 }
 
 /// Operations that are awaited together. The memory that they point to does not move.
-struct Batch {
+struct OperationBatch {
     operations: Vec<MemoryOperation>,
     remaining: usize,
     failed: Option<(u64, u32, ReadFault)>,
@@ -113,9 +113,9 @@ struct Batch {
 }
 
 #[derive(Default)]
-struct State {
+struct MemoryState {
     next: u64,
-    batches: HashMap<u64, Batch>,
+    batches: HashMap<u64, OperationBatch>,
     waiting: VecDeque<Operation>,
     in_flight: usize,
     done: Vec<Completion>,
@@ -125,7 +125,7 @@ struct State {
 pub(in super::super) struct TierMemory<'a> {
     /// Declared before `state`: the queue is dropped before the memory that its operations point to.
     queue: RefCell<Box<dyn WriteQueue>>,
-    state: RefCell<State>,
+    state: RefCell<MemoryState>,
     tier: &'a dyn WriteTier,
     file: PathBuf,
     holder: u64,
@@ -238,7 +238,7 @@ impl<'a> TierMemory<'a> {
     }
 }
 
-impl Memory for TierMemory<'_> {
+impl GrowthMemory for TierMemory<'_> {
     async fn run(&self, operations: Vec<MemoryOperation>) -> Result<Vec<MemoryOperation>, IndexError> {
         BatchFuture { memory: self, number: self.begin(operations) }.await
     }
@@ -262,7 +262,8 @@ impl TierMemory<'_> {
         let state = &mut *self.state.borrow_mut();
         state.next += 1;
         let number = state.next;
-        let mut batch = Batch { remaining: operations.len(), operations, failed: None, orphaned: false };
+        let mut batch =
+            OperationBatch { remaining: operations.len(), operations, failed: None, orphaned: false };
         for (place, operation) in (0..).zip(&mut batch.operations) {
             let old = &raw mut operation.old;
             let action = match &mut operation.kind {

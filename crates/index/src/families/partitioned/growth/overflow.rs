@@ -5,7 +5,7 @@
 //! setting its flag, which contains a checksum of the slot. A reader that reads at the same time sees whole
 //! slots or none.
 
-use super::layout::{GroupPlace, Layout, u32_at, u64_at};
+use super::layout::{GroupPlace, GrowthLayout, u32_at, u64_at};
 use crate::format::identity::Identity;
 
 /// The bit of a flag whose slot can be read.
@@ -17,16 +17,16 @@ const DELETED: u32 = 1 << 31;
 
 /// The insertion of a vector into a partition, or its deletion.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in super::super) struct Change {
+pub(in super::super) struct OverflowChange {
     pub(in super::super) partition: u32,
     pub(in super::super) id: u32,
     /// The stored vector; `None` for a deletion.
     pub(in super::super) row: Option<Vec<u8>>,
 }
 
-impl Change {
+impl OverflowChange {
     /// Appends the bytes of the change's slot.
-    pub(in super::super) fn encode(&self, layout: &Layout, out: &mut Vec<u8>) {
+    pub(in super::super) fn encode(&self, layout: &GrowthLayout, out: &mut Vec<u8>) {
         let end = out.len() + layout.slot_bytes() as usize;
         out.extend(self.id.to_le_bytes());
         let mark = if self.row.is_some() { 0 } else { DELETED };
@@ -58,7 +58,7 @@ pub(in super::super) enum OverflowError {
 #[derive(Clone, Copy)]
 pub(in super::super) struct Overflow<'a> {
     bytes: &'a [u8],
-    layout: &'a Layout,
+    layout: &'a GrowthLayout,
 }
 
 impl<'a> Overflow<'a> {
@@ -68,7 +68,7 @@ impl<'a> Overflow<'a> {
     /// # Errors
     /// [`OverflowError::Moved`].
     pub(in super::super) fn read(
-        layout: &'a Layout,
+        layout: &'a GrowthLayout,
         place: &GroupPlace,
         bytes: &'a [u8],
     ) -> Result<Overflow<'a>, OverflowError> {
@@ -196,8 +196,8 @@ mod tests {
     use super::super::layout::GroupWord;
     use super::*;
 
-    fn place() -> (Layout, GroupPlace) {
-        let layout = Layout {
+    fn place() -> (GrowthLayout, GroupPlace) {
+        let layout = GrowthLayout {
             partitions: 4,
             row_bytes: 3,
             slots: 6,
@@ -212,7 +212,7 @@ mod tests {
     }
 
     /// Returns an overflow with these changes in its slots.
-    fn filled(layout: &Layout, place: &GroupPlace, changes: &[Option<Change>]) -> Vec<u8> {
+    fn filled(layout: &GrowthLayout, place: &GroupPlace, changes: &[Option<OverflowChange>]) -> Vec<u8> {
         let mut bytes = vec![0; layout.overflow_bytes() as usize];
         bytes[..8].copy_from_slice(&(changes.len() as u64).to_le_bytes());
         bytes[8..16].copy_from_slice(&place.tag().to_le_bytes());
@@ -231,8 +231,9 @@ mod tests {
     #[test]
     fn published_slots_are_read() {
         let (layout, place) = place();
-        let insert = |partition, id, value: u8| Some(Change { partition, id, row: Some(vec![value; 3]) });
-        let delete = |partition, id| Some(Change { partition, id, row: None });
+        let insert =
+            |partition, id, value: u8| Some(OverflowChange { partition, id, row: Some(vec![value; 3]) });
+        let delete = |partition, id| Some(OverflowChange { partition, id, row: None });
         let changes =
             [insert(2, 30, 1), insert(3, 31, 2), None, delete(2, 4), insert(2, 33, 3), delete(2, 30)];
         let mut bytes = filled(&layout, &place, &changes);

@@ -7,7 +7,7 @@ use super::super::subindex::options::PartitionedOptions;
 use super::super::subindex::{SubIndex, SubIndexParts};
 use super::group_reader::GroupReader;
 use super::layout::{GroupPlace, GroupWord, HEAD_BYTES, MOST_GROUP_UNITS, MOST_VERSIONS};
-use super::memory::{Memory, MemoryOperation, OperationKind, read, update_number};
+use super::memory::{GrowthMemory, MemoryOperation, OperationKind, read, update_number};
 use super::overflow::{DEAD, Overflow, OverflowError, PartitionChanges};
 use super::units;
 use crate::error::IndexError;
@@ -81,7 +81,7 @@ impl SubIndexBuilder {
 }
 
 /// Rewrites the group at `place`, whose overflow is full.
-pub(in super::super) async fn regroup<M: Memory>(
+pub(in super::super) async fn regroup<M: GrowthMemory>(
     memory: &M,
     reader: &GroupReader,
     builder: &SubIndexBuilder,
@@ -147,7 +147,7 @@ pub(in super::super) async fn regroup<M: Memory>(
     Ok(RegroupOutcome::Moved)
 }
 
-async fn write<M: Memory>(memory: &M, offset: u64, bytes: &[u8]) -> Result<(), IndexError> {
+async fn write<M: GrowthMemory>(memory: &M, offset: u64, bytes: &[u8]) -> Result<(), IndexError> {
     for (at, some) in (0..).step_by(AT_ONCE).zip(bytes.chunks(AT_ONCE)) {
         memory.run(vec![MemoryOperation::new(offset + at, OperationKind::Write(some.to_vec()))]).await?;
     }
@@ -156,7 +156,7 @@ async fn write<M: Memory>(memory: &M, offset: u64, bytes: &[u8]) -> Result<(), I
 
 /// Reads a group, and closes its unpublished slots, so that none is published later. Returns `None` if the
 /// group has moved.
-async fn read_closed_group<M: Memory>(
+async fn read_closed_group<M: GrowthMemory>(
     memory: &M,
     reader: &GroupReader,
     place: &GroupPlace,

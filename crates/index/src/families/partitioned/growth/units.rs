@@ -5,10 +5,10 @@
 //! hold nothing: they detect whether they have read the group that they wanted. Writers need protection,
 //! because their writes may arrive at any time. So each writer announces its epoch before it reads the
 //! positions of groups, and a retired unit becomes free after all writers that began before its release have
-//! ended. A killed writer is ignored when nothing of it can arrive any more ([`Memory::holders`]).
+//! ended. A killed writer is ignored when nothing of it can arrive any more ([`GrowthMemory::holders`]).
 
-use super::layout::{GroupWord, Layout, WRITERS, u64_at};
-use super::memory::{Memory, MemoryOperation, OperationKind, read, update_number};
+use super::layout::{GroupWord, GrowthLayout, WRITERS, u64_at};
+use super::memory::{GrowthMemory, MemoryOperation, OperationKind, read, update_number};
 use crate::error::IndexError;
 use std::ops::Range;
 
@@ -40,15 +40,15 @@ pub(in super::super) fn is_free(word: u64) -> bool {
 }
 
 /// Increments the epoch, and returns the new one.
-async fn raise_epoch<M: Memory>(memory: &M, layout: &Layout) -> Result<u64, IndexError> {
+async fn raise_epoch<M: GrowthMemory>(memory: &M, layout: &GrowthLayout) -> Result<u64, IndexError> {
     Ok(update_number(memory, layout.epoch_at(), OperationKind::Add(1)).await? + 1)
 }
 
 /// Takes `wanted` consecutive units. If there are none, returns `None`, and retires units that no group
 /// occupies; these become free for writers that begin later.
-pub(in super::super) async fn take<M: Memory>(
+pub(in super::super) async fn take<M: GrowthMemory>(
     memory: &M,
-    layout: &Layout,
+    layout: &GrowthLayout,
     wanted: u32,
 ) -> Result<Option<UnitRun>, IndexError> {
     let (mut reclaimed, mut seed) = (false, memory.holder());
@@ -85,9 +85,9 @@ pub(in super::super) async fn take<M: Memory>(
 }
 
 /// Returns a group that occupies one of the units, which are marked as free.
-async fn group_in_units<M: Memory>(
+async fn group_in_units<M: GrowthMemory>(
     memory: &M,
-    layout: &Layout,
+    layout: &GrowthLayout,
     units: Range<u32>,
 ) -> Result<Option<u32>, IndexError> {
     let table = read(memory, layout.word_at(0), 8 * layout.groups() as usize).await?;
@@ -108,9 +108,9 @@ async fn group_in_units<M: Memory>(
 }
 
 /// Frees units that no reader or other writer has seen.
-pub(in super::super) async fn release<M: Memory>(
+pub(in super::super) async fn release<M: GrowthMemory>(
     memory: &M,
-    layout: &Layout,
+    layout: &GrowthLayout,
     taken: UnitRun,
 ) -> Result<(), IndexError> {
     let units = taken.first..taken.first + taken.units;
@@ -119,9 +119,9 @@ pub(in super::super) async fn release<M: Memory>(
 
 /// Retires the units of a group that has moved since this writer began. They become free when no writer can
 /// still write to them.
-pub(in super::super) async fn retire<M: Memory>(
+pub(in super::super) async fn retire<M: GrowthMemory>(
     memory: &M,
-    layout: &Layout,
+    layout: &GrowthLayout,
     word: GroupWord,
 ) -> Result<(), IndexError> {
     let bytes = read(memory, layout.unit_at(word.first), 8 * word.units as usize).await?;
@@ -133,7 +133,7 @@ pub(in super::super) async fn retire<M: Memory>(
 }
 
 /// Reads the words of all units.
-async fn unit_words<M: Memory>(memory: &M, layout: &Layout) -> Result<Vec<u64>, IndexError> {
+async fn unit_words<M: GrowthMemory>(memory: &M, layout: &GrowthLayout) -> Result<Vec<u64>, IndexError> {
     let bytes = read(memory, layout.unit_at(0), 8 * layout.units as usize).await?;
     Ok((0..layout.units as usize).map(|unit| u64_at(&bytes, 8 * unit)).collect())
 }
@@ -157,9 +157,9 @@ fn free_run(words: &[u64], wanted: u32, seed: u64) -> Option<u32> {
 
 /// Replaces the words of units by compare-and-swap. Returns the units whose words differed from the expected
 /// ones.
-async fn swap_words<M: Memory>(
+async fn swap_words<M: GrowthMemory>(
     memory: &M,
-    layout: &Layout,
+    layout: &GrowthLayout,
     swaps: Vec<(u32, u64, u64)>,
 ) -> Result<Vec<u32>, IndexError> {
     let mut changed_units = Vec::new();
@@ -179,7 +179,10 @@ async fn swap_words<M: Memory>(
 }
 
 /// Returns the earliest epoch that an active writer has announced, or `u64::MAX` if no writer is active.
-pub(super) async fn earliest_epoch<M: Memory>(memory: &M, layout: &Layout) -> Result<u64, IndexError> {
+pub(super) async fn earliest_epoch<M: GrowthMemory>(
+    memory: &M,
+    layout: &GrowthLayout,
+) -> Result<u64, IndexError> {
     let span = layout.writers();
     let bytes = read(memory, span.offset, span.len as usize).await?;
     // Read the holders after the writers: a writer that is no longer connected cannot have begun meanwhile.
@@ -195,7 +198,11 @@ pub(super) async fn earliest_epoch<M: Memory>(memory: &M, layout: &Layout) -> Re
 
 /// Retires held units that no group occupies, and frees retired units that no writer can still write to.
 /// `words` are those of the units, read before.
-async fn reclaim<M: Memory>(memory: &M, layout: &Layout, words: &[u64]) -> Result<(), IndexError> {
+async fn reclaim<M: GrowthMemory>(
+    memory: &M,
+    layout: &GrowthLayout,
+    words: &[u64],
+) -> Result<(), IndexError> {
     // This order matters. A writer that took a unit before `words` were read and that is not active now has
     // either entered it into the table, which is read below, or never will.
     let earliest = earliest_epoch(memory, layout).await?;

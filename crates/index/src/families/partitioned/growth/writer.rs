@@ -7,8 +7,8 @@
 
 use super::group_reader::GroupReader;
 use super::layout::{GroupPlace, GroupWord, HEAD_BYTES, WRITERS, u32_at, u64_at};
-use super::memory::{Memory, MemoryOperation, OperationKind, read, update_number};
-use super::overflow::{Change, flag};
+use super::memory::{GrowthMemory, MemoryOperation, OperationKind, read, update_number};
+use super::overflow::{OverflowChange, flag};
 use super::regroup::{RegroupOutcome, SubIndexBuilder, regroup};
 use super::units;
 use crate::error::IndexError;
@@ -25,7 +25,7 @@ const PAUSED_WAITS: u32 = 100_000;
 const MOST_TRIES: u32 = 1000;
 
 /// A writer of one thread.
-pub(in super::super) struct Writer<'a, M> {
+pub(in super::super) struct GrowthWriter<'a, M> {
     pub(in super::super) memory: &'a M,
     pub(in super::super) reader: &'a GroupReader,
     pub(in super::super) builder: &'a SubIndexBuilder,
@@ -45,14 +45,14 @@ impl Drop for RegroupGuard<'_> {
     }
 }
 
-impl<'a, M> Writer<'a, M> {
+impl<'a, M> GrowthWriter<'a, M> {
     pub(in super::super) fn new(
         memory: &'a M,
         reader: &'a GroupReader,
         builder: &'a SubIndexBuilder,
         slot: Option<u32>,
-    ) -> Writer<'a, M> {
-        Writer { memory, reader, builder, slot: Cell::new(slot), regrouping: Cell::new(false) }
+    ) -> GrowthWriter<'a, M> {
+        GrowthWriter { memory, reader, builder, slot: Cell::new(slot), regrouping: Cell::new(false) }
     }
 
     /// Waits until no other task rewrites a group.
@@ -68,9 +68,9 @@ impl<'a, M> Writer<'a, M> {
     }
 }
 
-impl<M: Memory> Writer<'_, M> {
-    /// Announces the current epoch: this writer is active until [`Writer::end`]. If the index is paused,
-    /// waits for the end of the pause.
+impl<M: GrowthMemory> GrowthWriter<'_, M> {
+    /// Announces the current epoch: this writer is active until [`GrowthWriter::end`]. If the index is
+    /// paused, waits for the end of the pause.
     pub(in super::super) async fn begin(&self) -> Result<(), IndexError> {
         let (memory, layout) = (self.memory, &self.reader.layout);
         let writer = match self.slot.get() {
@@ -103,8 +103,8 @@ impl<M: Memory> Writer<'_, M> {
         ))
     }
 
-    /// Pauses all writers until [`Writer::resume`], and waits for the active ones to end. Returns false if
-    /// another process has paused the index, or if writers do not end in time.
+    /// Pauses all writers until [`GrowthWriter::resume`], and waits for the active ones to end. Returns false
+    /// if another process has paused the index, or if writers do not end in time.
     pub(in super::super) async fn pause(&self) -> Result<bool, IndexError> {
         let (memory, layout) = (self.memory, &self.reader.layout);
         for _ in 0..PAUSED_WAITS {
@@ -219,9 +219,9 @@ impl<M: Memory> Writer<'_, M> {
     pub(in super::super) async fn change(
         &self,
         group: u32,
-        mut changes: Vec<Change>,
+        mut changes: Vec<OverflowChange>,
         waits: u32,
-    ) -> Result<Vec<Change>, IndexError> {
+    ) -> Result<Vec<OverflowChange>, IndexError> {
         let slots = u64::from(self.reader.layout.slots);
         while !changes.is_empty() {
             let place = self.group(group).await?;
@@ -271,8 +271,8 @@ impl<M: Memory> Writer<'_, M> {
         &self,
         place: &GroupPlace,
         first: u32,
-        changes: Vec<Change>,
-    ) -> Result<Vec<Change>, IndexError> {
+        changes: Vec<OverflowChange>,
+    ) -> Result<Vec<OverflowChange>, IndexError> {
         let (layout, identity) = (&self.reader.layout, self.reader.identity);
         let slot_bytes = layout.slot_bytes() as usize;
         let mut operations = Vec::new();

@@ -12,14 +12,14 @@ pub(in super::super) const ALIGNMENT: u64 = 64;
 
 /// The position of a sub-index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) struct Entry {
+pub(in super::super) struct SubIndexEntry {
     pub(in super::super) offset: u64,
     pub(in super::super) bytes: u32,
     /// Vectors in the partition, copies included.
     pub(in super::super) vectors: u32,
 }
 
-impl Entry {
+impl SubIndexEntry {
     pub(in super::super) fn span(&self) -> Span {
         Span::at(self.offset, self.bytes)
     }
@@ -30,9 +30,9 @@ impl Entry {
         out.extend(self.vectors.to_le_bytes());
     }
 
-    fn decode(bytes: &[u8; ENTRY_BYTES]) -> Entry {
+    fn decode(bytes: &[u8; ENTRY_BYTES]) -> SubIndexEntry {
         let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = *bytes;
-        Entry {
+        SubIndexEntry {
             offset: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
             bytes: u32::from_le_bytes([i, j, k, l]),
             vectors: u32::from_le_bytes([m, n, o, p]),
@@ -42,23 +42,23 @@ impl Entry {
 
 /// The table of positions, by partition.
 #[derive(Debug, Clone)]
-pub(in super::super) struct Table {
-    entries: Vec<Entry>,
+pub(in super::super) struct SubIndexTable {
+    entries: Vec<SubIndexEntry>,
 }
 
-impl Table {
+impl SubIndexTable {
     /// Decodes the table's file.
     ///
     /// # Errors
     /// A description of the fault; no memory.
-    pub(in super::super) fn from_bytes(bytes: &[u8]) -> Result<Table, Unreadable> {
+    pub(in super::super) fn from_bytes(bytes: &[u8]) -> Result<SubIndexTable, Unreadable> {
         let (found, rest) = bytes.as_chunks::<ENTRY_BYTES>();
         if found.is_empty() || !rest.is_empty() {
             return Err(format!("{} bytes are not a table of partitions", bytes.len()).into());
         }
         let mut entries = try_with_capacity("the table of partitions", found.len())?;
-        entries.extend(found.iter().map(Entry::decode));
-        Ok(Table { entries })
+        entries.extend(found.iter().map(SubIndexEntry::decode));
+        Ok(SubIndexTable { entries })
     }
 
     /// Checks that the sub-indexes follow each other and fill a file of `file_bytes` bytes.
@@ -86,11 +86,11 @@ impl Table {
         self.entries.len()
     }
 
-    pub(in super::super) fn entry(&self, partition: u32) -> Entry {
+    pub(in super::super) fn entry(&self, partition: u32) -> SubIndexEntry {
         self.entries[partition as usize]
     }
 
-    pub(in super::super) fn entries(&self) -> &[Entry] {
+    pub(in super::super) fn entries(&self) -> &[SubIndexEntry] {
         &self.entries
     }
 }
@@ -102,14 +102,14 @@ mod tests {
     #[test]
     fn tables_round_trip_and_invalid_ones_are_refused() {
         let entries = [
-            Entry { offset: 0, bytes: 100, vectors: 3 },
-            Entry { offset: 128, bytes: 64, vectors: 1 },
-            Entry { offset: 192, bytes: 1, vectors: 2 },
+            SubIndexEntry { offset: 0, bytes: 100, vectors: 3 },
+            SubIndexEntry { offset: 128, bytes: 64, vectors: 1 },
+            SubIndexEntry { offset: 192, bytes: 1, vectors: 2 },
         ];
         let mut bytes = Vec::new();
         entries.iter().for_each(|entry| entry.encode(&mut bytes));
         let read = |bytes: &[u8], file_bytes: u64| {
-            let table = Table::from_bytes(bytes).map_err(|error| error.to_string())?;
+            let table = SubIndexTable::from_bytes(bytes).map_err(|error| error.to_string())?;
             table.check(file_bytes).map(|()| table)
         };
         let table = read(&bytes, 193).expect("sound");

@@ -1,12 +1,12 @@
 //! Random schedules of clients on simulated memory.
 
 use super::super::group_reader::{FetchStep, GroupPlaces, GroupReader, LoadedPartition};
-use super::super::layout::{GroupPlace, GroupWord, Layout, u64_at};
+use super::super::layout::{GroupPlace, GroupWord, GrowthLayout, u64_at};
 use super::super::memory::read;
-use super::super::overflow::Change;
+use super::super::overflow::OverflowChange;
 use super::super::regroup::SubIndexBuilder;
 use super::super::units::{BUILT, FIRST_EPOCH, is_free, take};
-use super::super::writer::Writer;
+use super::super::writer::GrowthWriter;
 use super::history::{Act, Event, History};
 use super::simulated_memory::{ClientMemory, SimulatedMemory, Task, step};
 use crate::error::IndexError;
@@ -42,8 +42,8 @@ fn partition(id: u32) -> u32 {
 }
 
 /// Builds an index with `units` units and `slots` slots in each overflow.
-fn built(units: u32, slots: u32) -> (Layout, Vec<u8>, Vec<GroupPlace>) {
-    let layout = Layout {
+fn built(units: u32, slots: u32) -> (GrowthLayout, Vec<u8>, Vec<GroupPlace>) {
+    let layout = GrowthLayout {
         partitions: PARTITIONS,
         row_bytes: DIM,
         slots,
@@ -167,9 +167,9 @@ impl Client {
     }
 
     /// Applies changes of a group, and records each in the history.
-    async fn change(&self, writer: &Writer<'_, ClientMemory>, changes: Vec<Change>) {
+    async fn change(&self, writer: &GrowthWriter<'_, ClientMemory>, changes: Vec<OverflowChange>) {
         let begin = self.now();
-        let act = |change: &Change| {
+        let act = |change: &OverflowChange| {
             if change.row.is_some() { Act::Insert } else { Act::Delete }
         };
         let all: Vec<(u32, Act)> = changes.iter().map(|change| (change.id, act(change))).collect();
@@ -201,13 +201,14 @@ impl Client {
         }
     }
 
-    async fn insert(&self, writer: &Writer<'_, ClientMemory>, count: u32) {
+    async fn insert(&self, writer: &GrowthWriter<'_, ClientMemory>, count: u32) {
         writer.begin().await.unwrap();
         let first = writer.ids(count).await.unwrap().unwrap();
         for group in 0..self.reader.layout.groups() {
             let of_group = (first..first + count).filter(|id| partition(*id) / 2 == group);
-            let changes: Vec<Change> =
-                of_group.map(|id| Change { partition: partition(id), id, row: Some(row(id)) }).collect();
+            let changes: Vec<OverflowChange> = of_group
+                .map(|id| OverflowChange { partition: partition(id), id, row: Some(row(id)) })
+                .collect();
             if !changes.is_empty() {
                 self.change(writer, changes).await;
             }
@@ -215,16 +216,16 @@ impl Client {
         writer.end().await.unwrap();
     }
 
-    async fn delete(&self, writer: &Writer<'_, ClientMemory>, id: u32) {
+    async fn delete(&self, writer: &GrowthWriter<'_, ClientMemory>, id: u32) {
         writer.begin().await.unwrap();
         if let Some(partition) = writer.partition_of(id).await.unwrap() {
-            self.change(writer, vec![Change { partition, id, row: None }]).await;
+            self.change(writer, vec![OverflowChange { partition, id, row: None }]).await;
         }
         writer.end().await.unwrap();
     }
 
     /// Pauses all writers, and checks that nothing changes.
-    async fn copy(&self, writer: &Writer<'_, ClientMemory>) {
+    async fn copy(&self, writer: &GrowthWriter<'_, ClientMemory>) {
         let (memory, layout) = (&self.memory, &self.reader.layout);
         if !writer.pause().await.unwrap() {
             return;
@@ -240,7 +241,7 @@ impl Client {
     /// Runs `acts` random operations.
     async fn run_random(&self, seed: u64, acts: usize) {
         let mut random = StdRng::seed_from_u64(seed);
-        let writer = Writer::new(&self.memory, &self.reader, &self.builder, None);
+        let writer = GrowthWriter::new(&self.memory, &self.reader, &self.builder, None);
         for _ in 0..acts {
             match random.random_range(0..10) {
                 0..5 => self.insert(&writer, random.random_range(1..6)).await,

@@ -1,6 +1,6 @@
 //! Simulated shared memory. Operations take effect piece by piece, in an order that a seed determines.
 
-use super::super::memory::{Memory, MemoryOperation, OperationKind};
+use super::super::memory::{GrowthMemory, MemoryOperation, OperationKind};
 use crate::error::IndexError;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -150,7 +150,7 @@ pub(super) struct ClientMemory {
     pub(super) client: u64,
 }
 
-impl Memory for ClientMemory {
+impl GrowthMemory for ClientMemory {
     async fn run(&self, operations: Vec<MemoryOperation>) -> Result<Vec<MemoryOperation>, IndexError> {
         let batch = self.simulation.borrow_mut().submit(self.client, operations);
         std::future::poll_fn(|_| if batch.borrow().remaining == 0 { Poll::Ready(()) } else { Poll::Pending })
