@@ -1,11 +1,11 @@
 //! Exact nearest neighbours by exhaustive search: the ground truth for recall and the overall ratio.
 //!
-//! Queries are processed in waves. Each wave reads all vectors once, in blocks that stay in a core's L2 cache
-//! while they are compared with every query of the wave. A 32-bit kernel (see `tile`) only screens out
+//! Queries are processed in passes. Each pass reads all vectors once, in blocks that stay in a core's L2
+//! cache while they are compared with every query of the pass. A 32-bit kernel (see `tile`) only screens out
 //! vectors that are certainly too far. The remaining pairs, a few thousand for each query, are computed in
 //! 64-bit arithmetic. So the results do not depend on the CPU, the number of threads, or the order of work.
 //!
-//! Memory: the results (`queries x k x 8` bytes), and some [`WAVE_BYTES`] more, or the memory of one tile of
+//! Memory: the results (`queries x k x 8` bytes), and some [`PASS_BYTES`] more, or the memory of one tile of
 //! 16 queries if that is larger.
 
 mod exact;
@@ -35,9 +35,9 @@ use tile::{LANES, Packer, Panel, PanelTerms, QueryTile, Side, TileIsa, screen};
 /// cores).
 const BLOCK_BYTES: usize = 256 << 10;
 
-/// Bytes for the packed queries and the neighbour lists of one wave. It is large, since every wave reads all
-/// vectors again: 100 neighbours of 10,000 queries on 16 threads take one wave.
-pub const WAVE_BYTES: usize = 512 << 20;
+/// Bytes for the packed queries and the neighbour lists of one pass. It is large, since every pass reads all
+/// vectors again: 100 neighbours of 10,000 queries on 16 threads take one pass.
+pub const PASS_BYTES: usize = 512 << 20;
 
 /// Bytes of a neighbour in a list, including the unused capacity of a growing list.
 const NEIGHBOR_BYTES: usize = 16;
@@ -147,7 +147,7 @@ pub fn exact_neighbors(
     check_inputs(base, queries, k)?;
     let isa = TileIsa::best(base.element(), base.dim());
     let search = Search::new(base, queries, metric, k, isa, thread_count(threads), progress);
-    search_in_waves(base, queries, k, search.wave(), progress, |rows| search.run(rows))
+    search_in_passes(base, queries, k, search.queries_per_pass(), progress, |rows| search.run(rows))
 }
 
 /// Returns `threads`, or one for each core.
@@ -155,21 +155,21 @@ fn thread_count(threads: Option<NonZeroUsize>) -> usize {
     threads.or(std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get)
 }
 
-/// Calls `run` with all queries, `wave` of them at a time, and returns the neighbours of all.
-fn search_in_waves(
+/// Calls `run` with all queries, `per_pass` of them at a time, and returns the neighbours of all.
+fn search_in_passes(
     base: &VectorFile,
     queries: &VectorFile,
     k: usize,
-    wave: usize,
+    per_pass: usize,
     progress: &dyn Progress,
     mut run: impl FnMut(Range<usize>) -> Result<Vec<TopK>, GroundTruthError>,
 ) -> Result<IdFile, GroundTruthError> {
-    let waves = queries.count().div_ceil(wave);
-    progress.stage("exact neighbours", waves as u64 * base.count() as u64);
+    let passes = queries.count().div_ceil(per_pass);
+    progress.stage("exact neighbours", passes as u64 * base.count() as u64);
     let mut ids = Vec::with_capacity(queries.count() * k);
     let mut distances = Vec::with_capacity(queries.count() * k);
-    for first in (0..queries.count()).step_by(wave) {
-        let rows = first..(first + wave).min(queries.count());
+    for first in (0..queries.count()).step_by(per_pass) {
+        let rows = first..(first + per_pass).min(queries.count());
         for nearest in run(rows)? {
             for neighbor in nearest.into_sorted() {
                 ids.push(neighbor.id);
@@ -195,7 +195,7 @@ fn check_inputs(base: &VectorFile, queries: &VectorFile, k: usize) -> Result<(),
     Ok(base.check_length()?)
 }
 
-/// The parameters and the state that all waves share.
+/// The parameters and the state that all passes share.
 struct Search<'a> {
     base: &'a VectorFile,
     queries: &'a VectorFile,
@@ -206,12 +206,12 @@ struct Search<'a> {
     progress: &'a dyn Progress,
     /// Vectors of a block, a multiple of [`LANES`].
     block: usize,
-    /// Vectors done, over all waves.
+    /// Vectors done, over all passes.
     done: AtomicU64,
 }
 
-/// The queries of one wave, and their search radii.
-struct Wave {
+/// The queries of one pass, and their search radii.
+struct PassQueries {
     tiles: Vec<QueryTile>,
     /// `queries x dim`, decoded.
     values: Vec<f32>,
@@ -247,22 +247,22 @@ impl<'a> Search<'a> {
         Search { base, queries, metric, k, isa, threads, progress, block, done: AtomicU64::new(0) }
     }
 
-    /// Returns the number of queries of a wave, a multiple of [`LANES`].
-    fn wave(&self) -> usize {
+    /// Returns the number of queries of a pass, a multiple of [`LANES`].
+    fn queries_per_pass(&self) -> usize {
         let packed_bytes = (self.isa.steps(self.base.dim()) + self.base.dim()) * 4;
         let query_bytes = self.threads * self.k * NEIGHBOR_BYTES + packed_bytes + 32;
-        (WAVE_BYTES / query_bytes / LANES).max(1) * LANES
+        (PASS_BYTES / query_bytes / LANES).max(1) * LANES
     }
 
     /// Finds the nearest neighbours of the queries `rows`.
     fn run(&self, rows: Range<usize>) -> Result<Vec<TopK>, GroundTruthError> {
-        let wave = self.pack_queries(rows)?;
+        let pass = self.pack_queries(rows)?;
         let next = AtomicUsize::new(0);
         let stop = AtomicBool::new(false);
         // The error of the earliest block, so that the row in it does not depend on the threads.
         let failed: Mutex<Option<(usize, GroundTruthError)>> = Mutex::new(None);
         let work = || {
-            let mut worker = Worker::new(self, &wave);
+            let mut worker = Worker::new(self, &pass);
             let mut reader = RowReader::new(self.base, 0);
             loop {
                 let block = next.fetch_add(1, Ordering::Relaxed);
@@ -305,12 +305,12 @@ impl<'a> Search<'a> {
         Ok(nearest)
     }
 
-    fn pack_queries(&self, rows: Range<usize>) -> Result<Wave, GroundTruthError> {
+    fn pack_queries(&self, rows: Range<usize>) -> Result<PassQueries, GroundTruthError> {
         self.queries.check_length()?;
         let mut packer = Packer::new(self.isa, self.base.element(), self.base.dim());
         let dim = self.base.dim();
         let cells = self.isa.steps(self.base.dim()) * LANES;
-        let mut wave = Wave {
+        let mut pass = PassQueries {
             tiles: Vec::new(),
             values: vec![0.0; rows.len() * dim],
             norms: Vec::new(),
@@ -325,16 +325,16 @@ impl<'a> Search<'a> {
             for lane in 0..count {
                 let row = self.queries.row(start + lane);
                 tile.offset[lane] = packer.pack(Side::Query, row, lane, &mut tile.cells);
-                let values = &mut wave.values[(start + lane - rows.start) * dim..][..dim];
+                let values = &mut pass.values[(start + lane - rows.start) * dim..][..dim];
                 to_f32(self.queries.element(), row, values);
                 let norm = norm(values);
                 check_norm(self.metric, self.queries, start + lane, norm)?;
-                wave.norms.push(norm);
-                wave.farthest.push(AtomicU64::new(ordered_bits(f32::INFINITY)));
+                pass.norms.push(norm);
+                pass.farthest.push(AtomicU64::new(ordered_bits(f32::INFINITY)));
             }
-            wave.tiles.push(tile);
+            pass.tiles.push(tile);
         }
-        Ok(wave)
+        Ok(pass)
     }
 }
 
@@ -347,10 +347,10 @@ fn check_norm(metric: Metric, file: &VectorFile, row: usize, norm: f64) -> Resul
     Ok(())
 }
 
-/// The state of one thread in one wave.
+/// The state of one thread in one pass.
 struct Worker<'a> {
     search: &'a Search<'a>,
-    wave: &'a Wave,
+    pass: &'a PassQueries,
     packer: Packer,
     exact: ExactDistance,
     block: Block,
@@ -358,12 +358,12 @@ struct Worker<'a> {
 }
 
 impl<'a> Worker<'a> {
-    fn new(search: &'a Search<'a>, wave: &'a Wave) -> Worker<'a> {
+    fn new(search: &'a Search<'a>, pass: &'a PassQueries) -> Worker<'a> {
         let (element, dim) = (search.base.element(), search.base.dim());
         let panels = search.block / LANES;
         Worker {
             search,
-            wave,
+            pass,
             packer: Packer::new(search.isa, element, dim),
             exact: ExactDistance::new(search.metric, element, dim),
             block: Block {
@@ -371,16 +371,16 @@ impl<'a> Worker<'a> {
                 panels: Vec::with_capacity(panels),
                 longest: 0.0,
             },
-            nearest: vec![TopK::new(search.k); wave.norms.len()],
+            nearest: vec![TopK::new(search.k); pass.norms.len()],
         }
     }
 
-    /// Compares all queries of the wave with the vectors `rows`.
+    /// Compares all queries of the pass with the vectors `rows`.
     fn search_block(&mut self, rows: RowBlock<'_>) -> Result<(), GroundTruthError> {
         let search = self.search;
         rows.check()?;
         self.pack(rows)?;
-        for index in 0..self.wave.tiles.len() {
+        for index in 0..self.pass.tiles.len() {
             if search.progress.cancelled() {
                 return Err(GroundTruthError::Cancelled);
             }
@@ -421,7 +421,7 @@ impl<'a> Worker<'a> {
     /// Compares the queries of one tile with the packed block of `vectors`.
     fn search_tile(&mut self, index: usize, vectors: RowBlock<'_>) {
         let start = vectors.rows().start;
-        let tile = &self.wave.tiles[index];
+        let tile = &self.pass.tiles[index];
         let cells = tile.cells.len();
         let mut limits = [f32::NEG_INFINITY; LANES];
         for (lane, limit) in limits[..tile.count].iter_mut().enumerate() {
@@ -443,12 +443,12 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Computes the exact distances of query `query` of the wave to the vectors in `mask`, whose bit 0 is
+    /// Computes the exact distances of query `query` of the pass to the vectors in `mask`, whose bit 0 is
     /// vector `first`.
     fn measure(&mut self, query: usize, vectors: RowBlock<'_>, first: usize, mut mask: u16) {
         let dim = self.search.base.dim();
-        let values = &self.wave.values[query * dim..][..dim];
-        let exact_query = ExactQuery { values, norm: self.wave.norms[query] };
+        let values = &self.pass.values[query * dim..][..dim];
+        let exact_query = ExactQuery { values, norm: self.pass.norms[query] };
         let nearest = &mut self.nearest[query];
         while mask != 0 {
             let row = first + mask.trailing_zeros() as usize;
@@ -456,17 +456,17 @@ impl<'a> Worker<'a> {
             // The cast loses nothing: opening refuses files with more rows than a u32 can name.
             nearest.push(row as u32, self.exact.distance(&exact_query, vectors.row(row)));
         }
-        self.wave.farthest[query].fetch_min(ordered_bits(nearest.threshold()), Ordering::Relaxed);
+        self.pass.farthest[query].fetch_min(ordered_bits(nearest.threshold()), Ordering::Relaxed);
     }
 
-    /// Returns the largest value that a vector of this block may have for query `query` of the wave (see
+    /// Returns the largest value that a vector of this block may have for query `query` of the pass (see
     /// [`limit`]).
     fn limit(&self, query: usize) -> f32 {
-        let farthest = from_ordered_bits(self.wave.farthest[query].load(Ordering::Relaxed));
+        let farthest = from_ordered_bits(self.pass.farthest[query].load(Ordering::Relaxed));
         limit(
             self.search.metric,
             self.search.isa.roundings(self.search.base.dim()),
-            self.wave.norms[query],
+            self.pass.norms[query],
             self.block.longest,
             farthest,
         )

@@ -14,7 +14,7 @@ use bathyal_kernels::{Element, Metric, TopK, to_f32};
 
 use super::exact::{ExactDistance, ExactQuery, limit, norm, row_terms};
 use super::{
-    GroundTruthError, NEIGHBOR_BYTES, WAVE_BYTES, check_inputs, check_norm, search_in_waves, thread_count,
+    GroundTruthError, NEIGHBOR_BYTES, PASS_BYTES, check_inputs, check_norm, search_in_passes, thread_count,
 };
 use crate::progress::Progress;
 use crate::{IdFile, RowBlock, RowReader, VectorFile};
@@ -39,7 +39,7 @@ pub type ScreenError = Box<dyn std::error::Error + Send + Sync>;
 /// Capacity of a screening device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScreenCapacity {
-    /// Queries of a wave.
+    /// Queries of a pass.
     pub queries: usize,
     /// Vectors of a block. The device holds two blocks.
     pub rows: usize,
@@ -121,20 +121,20 @@ pub fn exact_neighbors_screened(
 ) -> Result<IdFile, GroundTruthError> {
     check_inputs(base, queries, k)?;
     let query_bytes = k * NEIGHBOR_BYTES + base.dim() * 4 + base.row_bytes();
-    let wave = queries.count().min(WAVE_BYTES / query_bytes).max(1);
+    let per_pass = queries.count().min(PASS_BYTES / query_bytes).max(1);
     let rows = base.count().min(BLOCK_BYTES / base.row_bytes()).max(1);
-    let expected = 2 * PAIRS_FACTOR * k.saturating_mul(wave);
-    let pairs = expected.clamp(*PAIRS_RANGE.start(), *PAIRS_RANGE.end()).min(wave.saturating_mul(rows));
-    let wanted = ScreenCapacity { queries: wave, rows, pairs };
+    let expected = 2 * PAIRS_FACTOR * k.saturating_mul(per_pass);
+    let pairs = expected.clamp(*PAIRS_RANGE.start(), *PAIRS_RANGE.end()).min(per_pass.saturating_mul(rows));
+    let wanted = ScreenCapacity { queries: per_pass, rows, pairs };
     let screening = screener.begin(base.element(), base.dim(), wanted).map_err(GroundTruthError::Screen)?;
     let (capacity, threads) = (screening.capacity(), thread_count(threads));
     let (pairs, done) = (Vec::new(), 0);
     let mut search = Search { base, queries, metric, k, threads, progress, screening, capacity, pairs, done };
-    let wave = capacity.queries.min(wanted.queries);
-    search_in_waves(base, queries, k, wave, progress, |rows| search.run(rows))
+    let per_pass = capacity.queries.min(wanted.queries);
+    search_in_passes(base, queries, k, per_pass, progress, |rows| search.run(rows))
 }
 
-/// The parameters and the state that all waves share.
+/// The parameters and the state that all passes share.
 struct Search<'a> {
     base: &'a VectorFile,
     queries: &'a VectorFile,
@@ -146,12 +146,12 @@ struct Search<'a> {
     capacity: ScreenCapacity,
     /// Pairs that a launch returned; reused.
     pairs: Vec<(u32, u32)>,
-    /// Vectors done, over all waves.
+    /// Vectors done, over all passes.
     done: u64,
 }
 
-/// The queries of one wave, and the nearest vectors found for each so far.
-struct Wave {
+/// The queries of one pass, and the nearest vectors found for each so far.
+struct PassQueries {
     /// `queries x dim`, decoded.
     values: Vec<f32>,
     norms: Vec<f64>,
@@ -178,7 +178,7 @@ struct BlockTerms {
 impl Search<'_> {
     /// Finds the nearest neighbours of the queries `rows`.
     fn run(&mut self, rows: Range<usize>) -> Result<Vec<TopK>, GroundTruthError> {
-        let mut wave = self.decode_queries(rows.clone())?;
+        let mut pass = self.decode_queries(rows.clone())?;
         self.screening.set_queries(self.queries.block(rows)).map_err(GroundTruthError::Screen)?;
         let mut readers = [(); 2].map(|()| RowReader::new(self.base, 0));
         let count = self.base.count();
@@ -186,7 +186,7 @@ impl Search<'_> {
         for start in (0..first).step_by(self.capacity.rows) {
             let block = readers[0].block(start..first.min(start + self.capacity.rows))?;
             self.block_terms(block)?;
-            self.measure_block(&mut wave, block)?;
+            self.measure_block(&mut pass, block)?;
         }
         let (mut next, mut block, mut pending) = (first, 0, None);
         while next < count || pending.is_some() {
@@ -194,35 +194,35 @@ impl Search<'_> {
             next = rows.end;
             let launched = match rows.is_empty() {
                 true => None,
-                false => Some(self.launch_block(&wave, readers[block].block(rows)?, block)?),
+                false => Some(self.launch_block(&pass, readers[block].block(rows)?, block)?),
             };
             block = 1 - block;
             if let Some(finished) = std::mem::replace(&mut pending, launched) {
                 let rows = readers[finished.block].block(finished.rows.clone())?;
-                self.finish_block(&mut wave, rows, &finished)?;
+                self.finish_block(&mut pass, rows, &finished)?;
             }
         }
-        Ok(wave.nearest)
+        Ok(pass.nearest)
     }
 
-    fn decode_queries(&self, rows: Range<usize>) -> Result<Wave, GroundTruthError> {
+    fn decode_queries(&self, rows: Range<usize>) -> Result<PassQueries, GroundTruthError> {
         self.queries.check_length()?;
         let dim = self.base.dim();
-        let mut wave = Wave {
+        let mut pass = PassQueries {
             values: vec![0.0; rows.len() * dim],
             norms: Vec::with_capacity(rows.len()),
             nearest: vec![TopK::new(self.k); rows.len()],
         };
-        for (row, values) in rows.zip(wave.values.chunks_exact_mut(dim)) {
+        for (row, values) in rows.zip(pass.values.chunks_exact_mut(dim)) {
             if row % 4096 == 0 {
                 self.check_cancelled()?;
             }
             to_f32(self.queries.element(), self.queries.row(row), values);
             let norm = norm(values);
             check_norm(self.metric, self.queries, row, norm)?;
-            wave.norms.push(norm);
+            pass.norms.push(norm);
         }
-        Ok(wave)
+        Ok(pass)
     }
 
     fn check_cancelled(&self) -> Result<(), GroundTruthError> {
@@ -275,8 +275,8 @@ impl Search<'_> {
     }
 
     /// Computes the exact distances of all queries to all vectors of a block.
-    fn measure_block(&mut self, wave: &mut Wave, block: RowBlock<'_>) -> Result<(), GroundTruthError> {
-        self.measure(wave, |_, measure| block.rows().for_each(|row| measure(row, block.row(row))))?;
+    fn measure_block(&mut self, pass: &mut PassQueries, block: RowBlock<'_>) -> Result<(), GroundTruthError> {
+        self.measure(pass, |_, measure| block.rows().for_each(|row| measure(row, block.row(row))))?;
         self.advance(block.rows().len());
         Ok(())
     }
@@ -284,13 +284,13 @@ impl Search<'_> {
     /// Copies a block to the device and launches its screening with the current limits.
     fn launch_block(
         &mut self,
-        wave: &Wave,
+        pass: &PassQueries,
         rows: RowBlock<'_>,
         block: usize,
     ) -> Result<LaunchedBlock, GroundTruthError> {
         self.check_cancelled()?;
         let BlockTerms { biases, scales, longest } = self.block_terms(rows)?;
-        let limits = self.limits(wave, longest);
+        let limits = self.limits(pass, longest);
         let count = rows.rows().len();
         self.screening
             .set_rows(block, rows, &biases, &scales)
@@ -303,7 +303,7 @@ impl Search<'_> {
     /// screened again in halves.
     fn finish_block(
         &mut self,
-        wave: &mut Wave,
+        pass: &mut PassQueries,
         rows: RowBlock<'_>,
         launched_block: &LaunchedBlock,
     ) -> Result<(), GroundTruthError> {
@@ -313,12 +313,12 @@ impl Search<'_> {
         while let Some(piece) = pieces.pop() {
             self.check_cancelled()?;
             if !std::mem::take(&mut launched) {
-                let limits = self.limits(wave, longest);
+                let limits = self.limits(pass, longest);
                 self.screening.launch(block, piece.clone(), &limits).map_err(GroundTruthError::Screen)?;
             }
             let mut pairs = std::mem::take(&mut self.pairs);
             if self.screening.pairs(block, &mut pairs).map_err(GroundTruthError::Screen)? {
-                self.measure_pairs(wave, rows, &pairs)?;
+                self.measure_pairs(pass, rows, &pairs)?;
             } else if piece.len() > 1 {
                 let middle = piece.start + piece.len() / 2;
                 pieces.extend([middle..piece.end, piece.start..middle]);
@@ -335,12 +335,12 @@ impl Search<'_> {
     /// Computes the exact distances of pairs of queries and vectors of `block`.
     fn measure_pairs(
         &self,
-        wave: &mut Wave,
+        pass: &mut PassQueries,
         block: RowBlock<'_>,
         pairs: &[(u32, u32)],
     ) -> Result<(), GroundTruthError> {
         // Sort the vectors by query: count them for each query, turn the counts into offsets, then scatter.
-        let mut ends = vec![0_usize; wave.norms.len() + 1];
+        let mut ends = vec![0_usize; pass.norms.len() + 1];
         pairs.iter().for_each(|(query, _)| ends[*query as usize + 1] += 1);
         (1..ends.len()).for_each(|query| ends[query] += ends[query - 1]);
         let mut by_query = vec![0; pairs.len()];
@@ -350,7 +350,7 @@ impl Search<'_> {
             *end += 1;
         }
         let first = block.rows().start;
-        self.measure(wave, |query, measure| {
+        self.measure(pass, |query, measure| {
             let start = query.checked_sub(1).map_or(0, |before| ends[before]);
             for row in &by_query[start..ends[query]] {
                 measure(first + *row as usize, block.row(first + *row as usize));
@@ -358,16 +358,16 @@ impl Search<'_> {
         })
     }
 
-    /// Computes exact distances for all queries of the wave. `for_each_row` takes a query and a callback, and
+    /// Computes exact distances for all queries of the pass. `for_each_row` takes a query and a callback, and
     /// calls the callback with each vector, its number and its bytes, to compare with the query.
     fn measure(
         &self,
-        wave: &mut Wave,
+        pass: &mut PassQueries,
         for_each_row: impl Fn(usize, &mut dyn FnMut(usize, &[u8])) + Sync,
     ) -> Result<(), GroundTruthError> {
         let (metric, element, dim) = (self.metric, self.base.element(), self.base.dim());
-        let (values, norms, progress) = (&wave.values, &wave.norms, self.progress);
-        for_each_parallel(self.threads, wave.nearest.chunks_mut(GROUP).enumerate(), |(group, lists)| {
+        let (values, norms, progress) = (&pass.values, &pass.norms, self.progress);
+        for_each_parallel(self.threads, pass.nearest.chunks_mut(GROUP).enumerate(), |(group, lists)| {
             let mut exact = ExactDistance::new(metric, element, dim);
             for (query, nearest) in (group * GROUP..).zip(lists) {
                 if progress.cancelled() {
@@ -383,11 +383,11 @@ impl Search<'_> {
         self.check_cancelled()
     }
 
-    /// Returns the largest value that a vector of a block may have, for each query of the wave (see
+    /// Returns the largest value that a vector of a block may have, for each query of the pass (see
     /// [`limit`]).
-    fn limits(&self, wave: &Wave, longest: f64) -> Vec<f32> {
+    fn limits(&self, pass: &PassQueries, longest: f64) -> Vec<f32> {
         let roundings = self.screening.roundings();
-        let queries = wave.norms.iter().zip(&wave.nearest);
+        let queries = pass.norms.iter().zip(&pass.nearest);
         queries
             .map(|(norm, nearest)| limit(self.metric, roundings, *norm, longest, nearest.threshold()))
             .collect()
