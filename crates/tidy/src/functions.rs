@@ -5,28 +5,28 @@ use syn::visit::{self, Visit};
 
 use crate::tree::SourceFile;
 
-/// Most lines of a function in a file that is not [finished](crate::finished).
-pub const MAX_FUNCTION_LINES: usize = 100;
+/// Most lines of a Rust function.
+const MAX_RUST_LINES: usize = 70;
 
-/// Most lines of a function in a [finished](crate::finished) file: the limit of the house style.
-pub const MAX_FINISHED_LINES: usize = 70;
+/// Most lines of a Python function. They include the documentation of its arguments, which is inside of it.
+const MAX_PYTHON_LINES: usize = 100;
 
-/// Finds every function in `files` (Rust and Python) of more than `most` lines, and every Rust file that
-/// cannot be parsed.
-pub fn complaints(files: &[SourceFile], most: usize) -> Vec<String> {
+/// Finds every function in `files` (Rust and Python) that is too long, and every Rust file that cannot be
+/// parsed.
+pub fn complaints(files: &[SourceFile]) -> Vec<String> {
     let mut found = Vec::new();
     for file in files {
         let Some(text) = &file.text else { continue };
-        let functions = if file.has_extension(&["rs"]) {
+        let (functions, most) = if file.has_extension(&["rs"]) {
             match rust_functions(text) {
-                Ok(functions) => functions,
+                Ok(functions) => (functions, MAX_RUST_LINES),
                 Err(error) => {
                     found.push(format!("{}:{}: {error}", file.name, error.span().start().line));
                     continue;
                 }
             }
         } else if file.has_extension(&["py"]) {
-            python_functions(text)
+            (python_functions(text), MAX_PYTHON_LINES)
         } else {
             continue;
         };
@@ -106,21 +106,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_functions_above_the_limit_are_found() {
+    fn only_functions_above_the_limits_are_found() {
         let file = |name: &str, text: String| SourceFile {
             name: name.to_owned(),
             bytes: text.len() as u64,
             text: Some(text),
         };
-        let rust = file("a.rs", format!("fn short() {{}}\nfn long() {{\n{}}}\n", "    x();\n".repeat(69)));
-        let python = file("a.py", format!("def long():\n{}", "    x()\n".repeat(70)));
-        let files = [rust, python];
-        assert_eq!(complaints(&files, 71), Vec::<String>::new());
+        let rust = |lines: usize| file("a.rs", format!("fn a() {{\n{}}}\n", "    x();\n".repeat(lines - 2)));
+        let python = |lines: usize| file("a.py", format!("def a():\n{}", "    x()\n".repeat(lines - 1)));
+        assert_eq!(complaints(&[rust(MAX_RUST_LINES), python(MAX_PYTHON_LINES)]), Vec::<String>::new());
         assert_eq!(
-            complaints(&files, MAX_FINISHED_LINES),
-            ["a.rs:2: `long` has 71 lines, at most 70", "a.py:1: `long` has 71 lines, at most 70"]
+            complaints(&[rust(71), python(101)]),
+            ["a.rs:1: `a` has 71 lines, at most 70", "a.py:1: `a` has 101 lines, at most 100"]
         );
-        assert_eq!(complaints(&[file("b.rs", "fn (\n".to_owned())], 70).len(), 1);
+        assert_eq!(complaints(&[file("b.rs", "fn (\n".to_owned())]).len(), 1);
     }
 
     #[test]

@@ -4,14 +4,12 @@
 //! * [`text`]: lengths of files, banned words, paths of build machines, white space.
 //! * [`functions`]: lengths of functions.
 //! * [`words`]: the first words of doc comments, and the lengths of lines.
-//! * [`finished`]: the folders that must pass the strict checks.
 //! * [`imports`]: circles of imports between folders, and within one.
 //! * [`links`]: targets of links and of paths in the documentation.
 //! * [`licences`]: the licence of every dependency against the allow list in `deny.toml`.
 //!
 //! Each check returns its complaints as sentences that begin with `file:line:`.
 
-pub mod finished;
 pub mod functions;
 pub mod imports;
 pub mod licences;

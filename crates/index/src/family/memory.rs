@@ -80,6 +80,16 @@ impl Needs {
     }
 }
 
+/// Bytes of memory that keep pages off the tier.
+struct PageBytes {
+    /// All pages.
+    pages: u64,
+    /// The ids that are kept with all pages.
+    ids: u64,
+    /// The table that is kept if only single vectors are read.
+    places: u64,
+}
+
 /// Memory of an open index, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct MemorySplit {
@@ -195,18 +205,12 @@ impl MemorySplit {
         };
         let (mut split, mut left) = (choices[at], budget - needed(at));
         if let Some(unit) = codes_by.filter(|_| at == last) {
-            let unit = unit.max(1);
-            let kept = spare(left, frames, query).max(left.min(larger));
-            let all = left >= split.codes + larger;
-            let resident = if all { split.codes } else { (left - kept).min(split.codes) / unit * unit };
-            split.codes_on_tier = split.codes - resident;
-            split.codes = resident;
-            left -= resident;
+            left -= split.keep_codes(left, unit.max(1), spare(left, frames, query), larger);
         }
         let more = place == Place::File && split.codes_on_tier == 0;
         // Reads of single vectors were measured with the best codes.
         let places = if at == 0 { places } else { 0 };
-        split.spend(left, frames, query, more.then_some((bytes, ids, places)));
+        split.spend(left, frames, query, more.then_some(PageBytes { pages: bytes, ids, places }));
         Ok(split)
     }
 
@@ -216,10 +220,21 @@ impl MemorySplit {
         MemorySplit { budget: Some(self.fixed() + bytes), searches: bytes, ..self }
     }
 
+    /// Keeps the codes that fit in the bytes `left`, in units of `unit` bytes, and leaves the others on the
+    /// tier. Returns the bytes of the codes kept. The bytes for a `larger` query stay free, and the `spare`
+    /// bytes for searches too if not all codes fit.
+    fn keep_codes(&mut self, left: u64, unit: u64, spare: u64, larger: u64) -> u64 {
+        let kept_free = spare.max(left.min(larger));
+        let all = left >= self.codes + larger;
+        let resident = if all { self.codes } else { (left - kept_free).min(self.codes) / unit * unit };
+        self.codes_on_tier = self.codes - resident;
+        self.codes = resident;
+        resident
+    }
+
     /// Divides the bytes `left` among searches and pages. One search takes `frames` bytes of buffers and
-    /// `query` bytes of its own. `pages` has the bytes of all pages, the bytes kept with them, and the bytes
-    /// kept if only single vectors are read; `None` if pages in memory do not help.
-    fn spend(&mut self, mut left: u64, frames: u64, query: u64, pages: Option<(u64, u64, u64)>) {
+    /// `query` bytes of its own. `pages` is `None` if pages in memory do not help.
+    fn spend(&mut self, mut left: u64, frames: u64, query: u64, pages: Option<PageBytes>) {
         let one = frames + query;
         let (cores, spare) = (cores(), spare(left, frames, query));
         // A query on each core comes before pages: more memory must not leave fewer cores to search with.
@@ -227,7 +242,7 @@ impl MemorySplit {
         let searches = if each <= left { spare.max(each) } else { spare };
         self.searches = one + searches;
         left -= searches;
-        if let Some((pages, ids, places)) = pages {
+        if let Some(PageBytes { pages, ids, places }) = pages {
             // If everything is in memory, no cache is needed and its bytes are free.
             if left + self.cache >= pages + ids {
                 left = left + std::mem::take(&mut self.cache) - pages - ids;

@@ -33,7 +33,7 @@ pub(super) struct RowBatch {
     pub(super) dim: usize,
 }
 
-/// Components of four bytes. The file of each ISA says how it loads them; so it is for the types below.
+/// Floats as components. The file of each ISA says how it loads each of these component types.
 pub(super) struct F32;
 /// Components of half precision.
 pub(super) struct F16;

@@ -293,13 +293,7 @@ fn load_cluster(
     let wrong = |reason| IndexError::damaged(directory.address(), "the manifest", reason);
     let set = VectorSet::of(directory, manifest, &entry.file)?;
     let (layout, metric) = (entry.layout(manifest).map_err(wrong)?, set.metric);
-    let (mut codec, bytes) = load_codec_and_centroids(directory, manifest, &entry)?;
-    check_codec(directory, &entry, &codec, metric)?;
-    let file = entry.centroid_file(&layout, metric);
-    let mut centroids = Centroids::from_bytes(&bytes, &file, &layout, metric, manifest.vectors)
-        .map_err(|error| error.at(directory.address().join(&entry.centroids.name), "the centroids"))?;
-    // Freed before the codes are loaded, so that the file of centroids does not add to the peak of memory.
-    drop(bytes);
+    let (mut codec, mut centroids) = load_navigation(directory, manifest, &entry, &layout, metric)?;
     let arriving = resident.arriving && resident.bytes == entry.codes.file.bytes;
     if let Some(rows) = entry.rows.as_ref().filter(|_| !arriving) {
         load_rows(directory, manifest, rows, &centroids)?;
@@ -331,7 +325,7 @@ fn load_cluster(
         let codes = load_some_codes(directory, manifest, &entry, (identity, &centroids), resident)?;
         Codes::Loaded { first_group, codes }
     };
-    // Without this file, the places of ids are found by reading all vectors.
+    // Without the file of positions, the places of ids are found by reading all vectors.
     let open_positions = |file| Positions::open((directory, manifest), file, layout, centroids.groups()).ok();
     let positions = entry.positions.as_ref().and_then(open_positions);
     let places = entry.places.as_ref().filter(|_| positions.is_none());
@@ -392,6 +386,24 @@ fn begin_arrival(
     let spawned = Builder::new().name("bathyal-arrive".into()).spawn(fetch);
     spawned.map_err(|source| TierError::System { operation: "start a thread that loads", source })?;
     Ok(())
+}
+
+/// Loads the codec and the centroids, and checks that they belong to the index.
+fn load_navigation(
+    directory: &dyn Generation,
+    manifest: &Manifest,
+    entry: &ClusterEntry,
+    layout: &GroupLayout,
+    metric: Metric,
+) -> Result<(Codec, Centroids), IndexError> {
+    let (codec, bytes) = load_codec_and_centroids(directory, manifest, entry)?;
+    check_codec(directory, entry, &codec, metric)?;
+    let file = entry.centroid_file(layout, metric);
+    // The bytes are freed here, before the codes are loaded, so that the file of centroids does not add to
+    // the peak of memory.
+    let centroids = Centroids::from_bytes(&bytes, &file, layout, metric, manifest.vectors)
+        .map_err(|error| error.at(directory.address().join(&entry.centroids.name), "the centroids"))?;
+    Ok((codec, centroids))
 }
 
 /// Loads the codec and the bytes of the centroids at the same time, because each takes long from an object

@@ -333,20 +333,24 @@ fn schedule(seed: u64) -> Outcome {
     simulation.borrow_mut().frozen = None;
     killed_connected.into_iter().for_each(|client| simulation.borrow_mut().fence(client));
     while simulation.borrow_mut().execute_piece() {}
-    // A client that has seen nothing before checks the final state.
-    let last = client(CLIENTS + 1);
-    run(&last, async {
+    let moves = check_end(&client(CLIENTS + 1), seed);
+    let refused = clients.iter().map(|client| client.refused.get()).sum();
+    Outcome { moves, refused, killed }
+}
+
+/// Checks the final state as `last` sees it, a client that has seen nothing before, and the whole history.
+/// Returns the moves of groups.
+fn check_end(last: &Client, seed: u64) -> u32 {
+    run(last, async {
         last.search().await;
-        free_units(&last, seed).await;
+        free_units(last, seed).await;
     });
-    let history = history.borrow();
-    if let Some((id, events)) = history.wrong() {
+    if let Some((id, events)) = last.history.borrow().wrong() {
         panic!("seed {seed}: vector {id}: {events:?}");
     }
-    let words = (0..layout.groups())
-        .map(|group| GroupWord::decode(u64_at(&simulation.borrow().bytes, layout.word_at(group) as usize)));
-    let refused = clients.iter().map(|client| client.refused.get()).sum();
-    Outcome { moves: words.map(|word| word.version - 1).sum(), refused, killed }
+    let (layout, simulation) = (&last.reader.layout, last.memory.simulation.borrow());
+    let word = |group| GroupWord::decode(u64_at(&simulation.bytes, layout.word_at(group) as usize));
+    (0..layout.groups()).map(|group| word(group).version - 1).sum()
 }
 
 /// Runs a single task to completion.
