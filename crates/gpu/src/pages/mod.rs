@@ -227,6 +227,17 @@ pub struct PageResponse {
     pub scored: u32,
 }
 
+/// The parameters of a search of pages.
+#[derive(Debug, Clone, Copy)]
+pub struct PageSearchParameters {
+    /// Number of candidates.
+    pub list: u32,
+    /// Number of nearest pivots at whose pages the search begins.
+    pub starts: u32,
+    /// Maximum number of pages in a response.
+    pub width: u32,
+}
+
 /// A slot for a query on the card, freed when this is dropped.
 pub type Slot = ServiceSlot<PageKernel>;
 
@@ -236,15 +247,15 @@ impl Slot {
         self.kernel().graph.shape.ids as usize
     }
 
-    /// Begins a query with `list` candidates, at the pages of the `starts` nearest pivots and of the place
-    /// `entry`. The response has up to `width` pages. `write` writes the query, by
-    /// [`write_query`](crate::graph::write_query).
+    /// Begins a query at the pages of the nearest pivots and of the place `entry`. `write` writes the
+    /// query, by [`write_query`](crate::graph::write_query).
     ///
     /// # Panics
-    /// If the place does not exist, or `starts` exceeds [`MOST_STARTS`], which is a bug of the caller.
+    /// If the place does not exist, or there are more than [`MOST_STARTS`] starts, which is a bug of the
+    /// caller.
     pub fn begin(
         &mut self,
-        (list, starts, width): (u32, u32, u32),
+        PageSearchParameters { list, starts, width }: PageSearchParameters,
         entry: u32,
         write: impl FnOnce(&mut Vec<u8>),
         waker: TaskWaker,

@@ -177,10 +177,23 @@ fn scattered(options: &Options, distance: &Distance, peers: &[Peer], array: &[u8
     medians(options, &mut contestants)
 }
 
-/// Returns the measured kinds: a name, true if queries are f32 for any rows, and the element of the rows.
-fn kinds() -> impl Iterator<Item = (String, bool, Element)> {
-    let same = Element::ALL.map(|element| (element.to_string(), false, element));
-    let smaller = [Element::F16, Element::I8].map(|element| (format!("f32-{element}"), true, element));
+/// A measured kind of vectors.
+struct VectorKind {
+    name: String,
+    /// True if queries are f32 for any rows.
+    of_floats: bool,
+    /// The element of the rows.
+    element: Element,
+}
+
+/// Returns the measured kinds of vectors.
+fn kinds() -> impl Iterator<Item = VectorKind> {
+    let same =
+        Element::ALL.map(|element| VectorKind { name: element.to_string(), of_floats: false, element });
+    let smaller = [Element::F16, Element::I8].map(|element| {
+        let name = format!("f32-{element}");
+        VectorKind { name, of_floats: true, element }
+    });
     same.into_iter().chain(smaller)
 }
 
@@ -200,7 +213,7 @@ fn main() {
     let head = names.concat();
     println!("{:<16}| hot ns{head}   peak | random ns{head}   GB/s   read", "shape");
     let mut slower = Vec::new();
-    for (name, of_floats, element) in kinds() {
+    for VectorKind { name, of_floats, element } in kinds() {
         for metric in Metric::ALL {
             for dim in DIMS {
                 let shape = format!("{name}/{metric}/{dim}");

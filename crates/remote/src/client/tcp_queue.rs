@@ -150,7 +150,7 @@ impl TcpQueue {
     fn push_chain(&mut self, chain: &[Operation]) {
         let is_linked = chain.len() > 1;
         for (at, Operation { id, offset, action, .. }) in chain.iter().enumerate() {
-            let (into, old, bytes) = buffers_of(*action);
+            let OperationBuffers { into, old, bytes } = buffers_of(*action);
             let head = OperationHead {
                 verb: verb_of(*action),
                 linked: at + 1 < chain.len(),
@@ -479,17 +479,28 @@ fn verb_of(action: Action) -> Verb {
     }
 }
 
-/// Returns the buffer for read bytes, the buffer for an old value, and the bytes to send. The caller keeps
-/// all of them valid until the operation has ended.
-fn buffers_of<'b>(action: Action) -> (*mut u8, *mut u64, &'b [u8]) {
-    let (no_bytes, no_number) = (std::ptr::null_mut(), std::ptr::null_mut());
+/// Buffers of an operation. Those that it does not use are null or empty.
+struct OperationBuffers<'b> {
+    /// For the bytes read.
+    into: *mut u8,
+    /// For the old value.
+    old: *mut u64,
+    /// The bytes to send.
+    bytes: &'b [u8],
+}
+
+/// Returns the buffers of an operation. The caller keeps all of them valid until the operation has ended.
+fn buffers_of<'b>(action: Action) -> OperationBuffers<'b> {
+    let none = OperationBuffers { into: std::ptr::null_mut(), old: std::ptr::null_mut(), bytes: &[] };
     match action {
-        Action::Read { into, .. } => (into, no_number, &[]),
+        Action::Read { into, .. } => OperationBuffers { into, ..none },
         Action::Write { from, len } => {
             // SAFETY: `from` has `len` readable bytes by the contract of `WriteQueue::submit_operations`;
             // they are copied at once.
-            (no_bytes, no_number, unsafe { std::slice::from_raw_parts(from, len as usize) })
+            OperationBuffers { bytes: unsafe { std::slice::from_raw_parts(from, len as usize) }, ..none }
         }
-        Action::CompareAndSwap { old, .. } | Action::FetchAndAdd { old, .. } => (no_bytes, old, &[]),
+        Action::CompareAndSwap { old, .. } | Action::FetchAndAdd { old, .. } => {
+            OperationBuffers { old, ..none }
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use bathyal_gpu::graph::{Codes, GraphUpload, write_query};
 use bathyal_gpu::hops::HopShape;
-use bathyal_gpu::pages::{Hop, PageResponse, Pages, Parts, Slot};
+use bathyal_gpu::pages::{Hop, PageResponse, PageSearchParameters, Pages, Parts, Slot};
 use bathyal_gpu::{Card, GpuError};
 use bathyal_kernels::quantize::{CodeKind, CodeQuery, Codec, EncodeScratch};
 use bathyal_kernels::{CandidateList, Metric, Neighbor};
@@ -164,7 +164,8 @@ impl Paged {
         let numbers = query.plane_numbers();
         let head = [numbers.offset, numbers.bias, numbers.norm_factor, numbers.gain_factor];
         let high = if self.codec.plane_codes().is_some_and(|codes| codes.fine) { numbers.high } else { &[] };
-        let parameters = (self.list as u32, STARTS as u32, self.width(0) as u32);
+        let (list, width) = (self.list as u32, self.width(0) as u32);
+        let parameters = PageSearchParameters { list, starts: STARTS as u32, width };
         slot.begin(parameters, ENTRY, |bytes| write_query(head, numbers.low, high, bytes), cx.task_waker());
         let (mut response, mut beams, mut part_ends) = (PageResponse::default(), Vec::new(), Vec::new());
         slot.wait_for_response(&cx, &mut response).await.map_err(to_text)?;

@@ -68,10 +68,9 @@ pub(super) struct Regions {
 }
 
 impl Regions {
-    pub(super) fn add(&mut self, region: Region) -> (RegionId, *mut u8, usize) {
-        let (start, len) = (region.start.as_ptr(), region.len);
+    pub(super) fn add(&mut self, region: Region) -> RegionId {
         self.regions.push(region);
-        (RegionId((self.regions.len() - 1) as u32), start, len)
+        RegionId((self.regions.len() - 1) as u32)
     }
 
     /// Returns the address of the `len` bytes at `offset` of a region, if they lie within it.
@@ -86,7 +85,8 @@ impl Regions {
 impl Core {
     /// Takes over a region of the caller.
     pub(super) fn adopt(&mut self, region: Region) -> Result<RegionId, TierError> {
-        let (id, start, len) = self.regions.add(region);
+        let (start, len) = (region.start.as_ptr(), region.len);
+        let id = self.regions.add(region);
         // SAFETY: the regions outlive the queue (see `Drop`).
         unsafe { self.queue.register(start, len)? };
         Ok(id)

@@ -114,21 +114,29 @@ fn build(job: Job<'_>, graph_options: &GraphOptions) -> Result<BuildReport, Inde
         let mut graph = MergedGraph::grow(&work, &mut journal, &mut stages)?;
         finish(&work, &mut graph, |_| false, &mut stages)?
     };
-    let (mut manifest, section, links) = built;
+    let CompletedGraph { mut manifest, section, links } = built;
     manifest.build_seconds = stages.seconds_so_far();
     publish(draft, &manifest, &Note { fingerprint, links }, progress)?;
     let details = details(&section, links, manifest.vectors);
     Ok(BuildReport::new(&manifest, threads, planned, stages, details))
 }
 
-/// Writes, encodes, calibrates and completes `graph`. Returns the manifest without its seconds, its entry,
-/// and the number of links. `has_room_for` tells if the budget has room for a number of bytes.
+/// A graph that is written and calibrated.
+struct CompletedGraph {
+    /// The manifest without the seconds of the build.
+    manifest: Manifest,
+    section: GraphEntry,
+    links: u64,
+}
+
+/// Writes, encodes, calibrates and completes `graph`. `has_room_for` tells if the budget has room for a
+/// number of bytes.
 fn finish(
     work: &Work<'_>,
     graph: &mut impl GrownGraph,
     has_room_for: impl Fn(u64) -> bool,
     stages: &mut Stages,
-) -> Result<(Manifest, GraphEntry, u64), IndexError> {
+) -> Result<CompletedGraph, IndexError> {
     let (data, directory, options, progress) = (work.data, work.directory, work.options, work.progress);
     let identity = graph.identify(work)?;
     let files = graph.write(work)?;
@@ -150,7 +158,7 @@ fn finish(
         stages.end("held-out vectors");
     }
     manifest.set_structure(&section, section.files())?;
-    Ok((manifest, section, graph.links()))
+    Ok(CompletedGraph { manifest, section, links: graph.links() })
 }
 
 /// Returns the details of a build that only this family reports.

@@ -12,7 +12,7 @@ use super::search::{Graph, GraphScratch};
 use crate::error::IndexError;
 use crate::format::local::LocalLayout;
 use crate::query::SearchParams;
-use bathyal_gpu::pages::{Hop, PageResponse, Pages, Parts, Slot};
+use bathyal_gpu::pages::{Hop, PageResponse, PageSearchParameters, Pages, Parts, Slot};
 use bathyal_tier::Cx;
 
 /// A query on a card that opens pages.
@@ -109,7 +109,8 @@ impl GraphScratch {
         if query.begun {
             self.query.stats.code_distances += query.hop(cx, self.slack, width as u32).await?;
         } else {
-            let parameters = (query.list, query.starts, width as u32);
+            let parameters =
+                PageSearchParameters { list: query.list, starts: query.starts, width: width as u32 };
             let write = |bytes: &mut Vec<u8>| write_code_query(&self.code_query, pages.codes(), bytes);
             query.slot.begin(parameters, graph.entry.entry_point, write, cx.task_waker());
             self.query.stats.code_distances += query.wait_for_response(cx).await?;

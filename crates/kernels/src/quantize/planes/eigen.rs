@@ -38,7 +38,7 @@ fn solve_avx2(a: &mut [f64], n: usize) -> (Vec<f64>, Vec<f64>) {
 
 #[inline(always)]
 fn solve(a: &mut [f64], n: usize) -> (Vec<f64>, Vec<f64>) {
-    let (mut diagonal, mut subdiagonal, mut vectors) = reduce(a, n);
+    let Tridiagonal { mut diagonal, mut subdiagonal, rotation: mut vectors } = reduce(a, n);
     diagonalise(&mut diagonal, &mut subdiagonal, &mut vectors, n);
     (diagonal, vectors)
 }
@@ -65,9 +65,17 @@ pub(super) fn add_scaled(y: &mut [f64], factor: f64, x: &[f64]) {
     y.iter_mut().zip(x).for_each(|(u, v)| *u += factor * v);
 }
 
-/// Reduces `A` to the tridiagonal `Q^T A Q`. Returns its diagonal, its subdiagonal, and `Q^T`.
+/// A tridiagonal matrix `Q^T A Q`.
+struct Tridiagonal {
+    diagonal: Vec<f64>,
+    subdiagonal: Vec<f64>,
+    /// `Q^T`.
+    rotation: Vec<f64>,
+}
+
+/// Reduces `A` to a tridiagonal matrix.
 #[inline(always)]
-fn reduce(a: &mut [f64], n: usize) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
+fn reduce(a: &mut [f64], n: usize) -> Tridiagonal {
     let (mut diagonal, mut subdiagonal) = (vec![0.0; n], vec![0.0; n]);
     // Row k of `a` stores reflector k from column k + 1 on. The reflection is `1 - weight v v^T`.
     let mut weights = vec![0.0; n];
@@ -112,7 +120,7 @@ fn reduce(a: &mut [f64], n: usize) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
             add_scaled(row, -weights[k] * projection, v);
         }
     }
-    (diagonal, subdiagonal, rotation)
+    Tridiagonal { diagonal, subdiagonal, rotation }
 }
 
 /// Makes QL steps until the subdiagonal is zero. Each plane rotation is also applied to two rows of

@@ -161,7 +161,7 @@ impl GroupReader {
         let side = partition as usize % 2;
         let [subindex, overflow] = place.parts(&self.layout, side).map(|part| bytes.get(part));
         let (subindex, overflow) = subindex.zip(overflow).ok_or(OverflowError::Moved)?;
-        let (changes, flags, full) = self.changes(place, partition, overflow)?;
+        let ReadChanges { changes, flags, full } = self.changes(place, partition, overflow)?;
         self.check(place, partition, subindex).map_err(OverflowError::Torn)?;
         let subindex = Arc::new(Aligned::copy(subindex));
         Ok((LoadedPartition { subindex, changes, flags, word: Some(place.word) }, full))
@@ -184,8 +184,7 @@ impl GroupReader {
         if !checked {
             self.check(&place, partition, subindex).map_err(OverflowError::Torn)?;
         }
-        let (changes, ..) = self.changes(&place, partition, overflow)?;
-        Ok((subindex, changes))
+        Ok((subindex, self.changes(&place, partition, overflow)?.changes))
     }
 
     fn changes(
@@ -193,10 +192,11 @@ impl GroupReader {
         place: &GroupPlace,
         partition: u32,
         overflow: &[u8],
-    ) -> Result<(Arc<PartitionChanges>, Vec<u64>, bool), OverflowError> {
+    ) -> Result<ReadChanges, OverflowError> {
         let overflow = Overflow::read(&self.layout, place, overflow)?;
         let changes = PartitionChanges::read(&overflow, self.identity, place, partition)?;
-        Ok((Arc::new(changes), overflow.flags().collect(), overflow.is_full()))
+        let (flags, full) = (overflow.flags().collect(), overflow.is_full());
+        Ok(ReadChanges { changes: Arc::new(changes), flags, full })
     }
 
     /// Checks the bytes of a sub-index; returns a description of the fault.
@@ -217,6 +217,15 @@ impl GroupReader {
         }
         index.check(self.layout.ids).map(|_| ())
     }
+}
+
+/// The changes of a partition, as its overflow has them.
+struct ReadChanges {
+    changes: Arc<PartitionChanges>,
+    /// The flags of the taken slots.
+    flags: Vec<u64>,
+    /// True if no slot is left: the group may then have moved.
+    full: bool,
 }
 
 impl PartitionFetch {
@@ -262,7 +271,7 @@ impl PartitionFetch {
                 Err(error) => AwaitedBytes::Word(Err(error)),
             },
             AwaitedBytes::Overflow(loaded) => match reader.changes(&self.place, self.partition, bytes) {
-                Ok((changes, flags, full)) => {
+                Ok(ReadChanges { changes, flags, full }) => {
                     let loaded = LoadedPartition { changes, flags, ..loaded };
                     if !full {
                         return Ok(FetchStep::Done(loaded));

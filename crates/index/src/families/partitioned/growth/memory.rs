@@ -103,11 +103,19 @@ pub(in super::super) async fn update_number<M: GrowthMemory>(
     Ok(done.first().map_or(0, |operation| operation.old))
 }
 
+/// An operation that failed.
+struct FailedOperation {
+    offset: u64,
+    len: u32,
+    fault: ReadFault,
+}
+
 /// Operations that are awaited together. The memory that they point to does not move.
 struct OperationBatch {
     operations: Vec<MemoryOperation>,
     remaining: usize,
-    failed: Option<(u64, u32, ReadFault)>,
+    /// The first one that failed.
+    failed: Option<FailedOperation>,
     /// True if the future was dropped.
     orphaned: bool,
 }
@@ -193,7 +201,7 @@ impl<'a> TierMemory<'a> {
         }
     }
 
-    fn failed(&self, (offset, len, fault): (u64, u32, ReadFault)) -> IndexError {
+    fn failed(&self, FailedOperation { offset, len, fault }: FailedOperation) -> IndexError {
         let source = ReadError::Device { offset, len, kind: fault.kind, errno: fault.errno };
         IndexError::Read { file: self.file.clone(), source }
     }
@@ -229,7 +237,8 @@ impl<'a> TierMemory<'a> {
             };
             let short = |got: u32| (got < wanted).then(|| ReadFault::system(libc::EINVAL));
             let fault = result.map_or_else(Some, short);
-            batch.failed = batch.failed.or(fault.map(|fault| (operation.offset, wanted, fault)));
+            let failed = |fault| FailedOperation { offset: operation.offset, len: wanted, fault };
+            batch.failed = batch.failed.take().or(fault.map(failed));
             if batch.remaining == 0 && batch.orphaned {
                 state.batches.remove(&number);
             }
