@@ -201,6 +201,11 @@ impl Changes {
         self.built.place(id).filter(|_| !self.is_deleted(id))
     }
 
+    /// Returns the id of the vector at `place` in the build.
+    pub(crate) fn id_at(&self, place: u32) -> u32 {
+        self.built.id(place)
+    }
+
     /// Returns the vector `id` if it was inserted and is not deleted.
     pub(crate) fn inserted_row(&self, id: u32) -> Option<InsertedRow<'_>> {
         let batch = self.inserted.iter().rfind(|batch| batch.first <= id).filter(|_| !self.is_deleted(id))?;
