@@ -26,7 +26,6 @@ mod measurement;
 mod memory_node;
 mod neighbors;
 mod not_counted;
-mod plot;
 mod probe;
 mod probe_memory;
 mod prune;
