@@ -207,7 +207,7 @@ pub struct SearchArguments {
           value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
     pub limit: Option<u32>,
     /// Search this index, too, and merge the answers by distance (may be repeated); its ids begin after those
-    /// of the index before
+    /// of the index before. Options of a store are those of the addresses among the indexes
     #[arg(long, value_name = "INDEX", conflicts_with_all = ["explain", "stripe"])]
     pub also: Vec<PathBuf>,
     /// Answer one query, by its row (0 if none is given), and print what it took: pages, bytes, time by
@@ -257,11 +257,12 @@ pub struct BenchArguments {
     /// File of queries, with the index's dim and element
     pub queries: PathBuf,
     /// Measure this index of the same vectors, too (may be repeated): the indexes take turns, and share the
-    /// table and the plot. Each of them may take --memory
+    /// table and the plot. Each of them may take --memory. Options of a store are those of the addresses among
+    /// them
     #[arg(long, value_name = "INDEX", conflicts_with = "stripe")]
     pub also: Vec<PathBuf>,
-    /// File of exact neighbours (.ibin .ivecs .npy), at least k per query [default: found among the vectors of
-    /// the first index]
+    /// File of exact neighbours (.ibin .ivecs .npy), at least k per query [default: found among the vectors
+    /// of the first index]
     #[arg(long, value_name = "GT")]
     pub groundtruth: Option<PathBuf>,
     /// Write the exact neighbours that were found to this file: .ibin (with distances) or .ivecs
@@ -274,8 +275,8 @@ pub struct BenchArguments {
     /// beside what was found
     #[arg(long, value_name = "RECALL,RECALL,...", value_delimiter = ',', value_parser = parse_recall)]
     pub recall: Vec<f32>,
-    /// Calibration that gives the efforts for --recall: a name of `bathyal calibrate --name`, or build for the
-    /// one of the build [default: as for search]
+    /// Calibration that gives the efforts for --recall: a name of `bathyal calibrate --name`, or build for
+    /// the one of the build [default: as for search]
     #[arg(long, value_name = "NAME", requires = "recall")]
     pub calibration: Option<String>,
     /// Efforts to measure: lengths of the candidate list [default: from k up, each 1.4 times the one before]

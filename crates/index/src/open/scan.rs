@@ -33,6 +33,8 @@ pub(super) struct SetScan<'a> {
     /// Neighbours of each query.
     pub(super) k: usize,
     pub(super) set: &'a RowSet,
+    /// True to read all units, for a set of ids that are not the rows of the index.
+    pub(super) whole: bool,
     pub(super) threads: usize,
     pub(super) control: Control<'a>,
     /// Receives the number of queries that are answered, and fractions of a pass as if they were queries.
@@ -217,10 +219,13 @@ impl Index {
 
     /// Compares all rows of a set with `queries`, which follow `before` others, in one pass.
     fn pass(&self, queries: &RawQueries, before: usize, scan: &SetScan<'_>) -> Result<Pass, IndexError> {
-        let SetScan { k, set, threads, control, progress } = *scan;
-        let units = self.units_of_set(set, control)?;
+        let SetScan { k, set, threads, control, progress, .. } = *scan;
         let opened = self.loaded.opened();
         let (rows, moves) = (opened.rows(), opened.in_place().is_some());
+        let units = match scan.whole {
+            true => (0..rows.units()).collect(),
+            false => self.units_of_set(set, control)?,
+        };
         let prepared = PreparedQueries::new(rows.set(), queries);
         let known = rows.unit_of(0).is_some() || self.known_places.located().is_some();
         let keeps = !known && !moves && self.may_keep_located();
@@ -264,8 +269,8 @@ impl Index {
         Ok(Pass { nearest: merged(found, queries.count, k), cost })
     }
 
-    /// Compares the rows of a set in `units` with all queries, on up to `threads` threads. Returns the nearest
-    /// rows of each query, for each thread.
+    /// Compares the rows of a set in `units` with all queries, on up to `threads` threads. Returns the
+    /// nearest rows of each query, for each thread.
     fn compare_on(
         &self,
         threads: usize,

@@ -1,5 +1,5 @@
-//! The exact neighbours of queries among the current vectors of an open index: ground truth without the file of
-//! the vectors.
+//! The exact neighbours of queries among the current vectors of an open index: ground truth without the file
+//! of the vectors.
 
 use super::Index;
 use super::control::{check_control, with_control};
@@ -56,8 +56,8 @@ impl Index {
     ) -> Result<IdFile, IndexError> {
         progress.stage("exact neighbours", queries.count as u64);
         let changes = self.changing.as_ref().map(|changing| changing.now());
-        let set = self.current_rows(changes.as_deref());
-        let scan = SetScan { k, set: &set, threads: super::thread_count(threads), control, progress };
+        let (set, threads) = (self.current_ids(changes.as_deref()), super::thread_count(threads));
+        let scan = SetScan { k, set: &set, whole: true, threads, control, progress };
         let (mut ids, mut distances) = (Vec::new(), Vec::new());
         self.scan_set(queries, &scan, |_, pass| {
             for near in pass.nearest {
@@ -67,27 +67,23 @@ impl Index {
                 distances.extend(near.iter().map(|near| near.distance).chain(far));
             }
         })?;
-        if let Some(changes) = changes {
+        if let Some(changes) = changes.filter(|changes| changes.counts().0 > 0) {
             self.add_inserted(queries, k, &changes, (&mut ids, &mut distances), control)?;
         }
         progress.advance(queries.count as u64);
         Ok(IdFile::from_parts(k, ids, Some(distances))?)
     }
 
-    /// Returns the rows in the files of the index that are not deleted. If others change these files, returns
-    /// all rows that there may be.
-    fn current_rows(&self, changes: Option<&Changes>) -> RowSet {
-        if self.loaded.opened().in_place().is_some() {
-            return RowSet::all(self.next_id());
-        }
-        let rows = self.stored.vectors() as u32;
+    /// Returns the ids of the vectors in the files of the index that are not deleted. If others change these
+    /// files, returns all ids that there may be.
+    fn current_ids(&self, changes: Option<&Changes>) -> RowSet {
         match changes {
-            None => RowSet::all(rows),
-            Some(changes) => RowSet::from_ids(rows, (0..rows).filter(|row| !changes.is_place_deleted(*row))),
+            Some(changes) => RowSet::from_ids(self.next_id(), changes.built_ids()),
+            None => RowSet::all(self.next_id()),
         }
     }
 
-    /// Turns rows into ids, and merges the vectors that were inserted since the build into the neighbours.
+    /// Merges the vectors that were inserted since the build into the neighbours.
     fn add_inserted(
         &self,
         queries: &RawQueries,
@@ -105,9 +101,9 @@ impl Index {
             set.form.floats(query, &mut floats);
             set.form.query(query, &floats, &mut prepared);
             let mut nearest = TopK::new(k);
-            let built = ids.iter().zip(distances.iter()).filter(|(row, _)| **row != NO_ID);
-            built.for_each(|(row, distance)| {
-                nearest.push(changes.id_at(*row), *distance);
+            let built = ids.iter().zip(distances.iter()).filter(|(id, _)| **id != NO_ID);
+            built.for_each(|(id, distance)| {
+                nearest.push(*id, *distance);
             });
             for (id, row) in changes.inserted() {
                 nearest.push(id, set.exact_inserted.between(&prepared, row.0));

@@ -158,7 +158,7 @@ impl Index {
         // The number of queries does not limit the threads: the rows are divided among them.
         let threads = thread_count(searching.options.threads).max(1);
         let (mut started, mut short) = (Instant::now(), false);
-        let scan = SetScan { k, set, threads, control, progress: &Silent };
+        let scan = SetScan { k, set, whole: false, threads, control, progress: &Silent };
         self.scan_set(&raw, &scan, |first, pass| {
             let Pass { nearest, mut cost } = pass;
             let ns = started.elapsed().as_nanos() as u64;

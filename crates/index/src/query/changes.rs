@@ -201,16 +201,17 @@ impl Changes {
         self.built.place(id).filter(|_| !self.is_deleted(id))
     }
 
-    /// Returns the id of the vector at `place` in the build.
-    pub(crate) fn id_at(&self, place: u32) -> u32 {
-        self.built.id(place)
-    }
-
     /// Returns the vector `id` if it was inserted and is not deleted.
     pub(crate) fn inserted_row(&self, id: u32) -> Option<InsertedRow<'_>> {
         let batch = self.inserted.iter().rfind(|batch| batch.first <= id).filter(|_| !self.is_deleted(id))?;
         let rows = batch.rows.get((id - batch.first) as usize * self.row_bytes..)?;
         rows.get(..self.row_bytes).map(InsertedRow)
+    }
+
+    /// Returns the ids of the vectors of the build that are not deleted.
+    pub(crate) fn built_ids(&self) -> impl Iterator<Item = u32> {
+        let built = (0..self.built.vectors()).map(|place| self.built.id(place));
+        built.filter(|id| !self.is_deleted(*id))
     }
 
     /// Returns true if the index has a vector `id` that is not deleted.

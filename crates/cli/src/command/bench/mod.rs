@@ -18,12 +18,12 @@ use self::subject::{Questions, Subject};
 use self::sweep::Sweep;
 use self::truth::FoundTruth;
 use super::exact_scan::ExactScan;
-use super::measurement::Measurement;
+use super::measurement::{Measurement, indexes};
 use super::stripes::lines;
 use crate::arguments::BenchArguments;
 
-/// A measurement of one index. The names of the fields are keys of `--json` and of the lines of the output file:
-/// they are stable.
+/// A measurement of one index. The names of the fields are keys of `--json` and of the lines of the output
+/// file: they are stable.
 #[derive(Serialize)]
 struct BenchPoint<'a> {
     index: &'a str,
@@ -91,15 +91,15 @@ fn open_all(
     sweep: &Sweep<'_>,
     console: &Console,
 ) -> Result<Vec<Subject>, Failure> {
-    let paths = std::iter::once(&arguments.index).chain(&arguments.also);
-    let open = |path: &PathBuf| Subject::open(path, &arguments.settings, sweep, console);
-    let subjects: Vec<Subject> = paths.map(open).collect::<Result<_, _>>()?;
+    let paths: Vec<&Path> = indexes(&arguments.index, &arguments.also);
+    let open = |path: &&Path| Subject::open(path, &paths, (&arguments.settings, sweep), console);
+    let subjects: Vec<Subject> = paths.iter().map(open).collect::<Result<_, _>>()?;
     subjects.iter().try_for_each(|subject| subject.check_comparable(&subjects[0]))?;
     Ok(subjects)
 }
 
-/// Measures each step of the sweep `repeats` times. The indexes take turns, so that a disturbance of the machine
-/// meets all of them.
+/// Measures each step of the sweep `repeats` times. The indexes take turns, so that a disturbance of the
+/// machine meets all of them.
 fn measure(
     subjects: &mut [Subject],
     questions: &Questions<'_>,

@@ -43,8 +43,8 @@ pub(super) struct Curve<'a> {
     pub points: &'a [Measurement],
 }
 
-/// The axis of recall: 1 - recall on a logarithmic scale, falling to the right, so that 0.9, 0.99 and 0.999 are
-/// equally far apart. A recall of 1 has no logarithm, and is drawn at the end. Positions are in nines.
+/// The axis of recall: 1 - recall on a logarithmic scale, falling to the right, so that 0.9, 0.99 and 0.999
+/// are equally far apart. A recall of 1 has no logarithm, and is drawn at the end. Positions are in nines.
 #[derive(Clone)]
 struct RecallAxis {
     first: f64,
@@ -104,7 +104,8 @@ fn nines(recall: f64) -> f64 {
     -(1.0 - recall).log10()
 }
 
-/// Draws the recall of each curve against its queries per second (on a logarithmic axis) to the SVG file `path`.
+/// Draws the recall of each curve against its queries per second (on a logarithmic axis) to the SVG file
+/// `path`.
 ///
 /// # Errors
 /// A message that names the file if it cannot be written.
@@ -151,7 +152,7 @@ fn draw(path: &Path, curves: &[Curve<'_>]) -> Result<(), Box<dyn Error>> {
     if curves.len() > 1 {
         chart
             .configure_series_labels()
-            .position(SeriesLabelPosition::LowerLeft)
+            .position(SeriesLabelPosition::UpperRight)
             .background_style(WHITE.mix(0.8))
             .border_style(BLACK)
             .label_font(("sans-serif", 13))

@@ -12,7 +12,7 @@ use bathyal_vectors::{IdFile, VectorFile};
 use super::sweep::Sweep;
 use crate::arguments::SearchSettings;
 use crate::command::exact::Judge;
-use crate::command::measurement::{Measurement, Spent, open};
+use crate::command::measurement::{Measurement, Spent, open_one_of};
 use crate::command::not_counted::NotCounted;
 
 /// The default sweep ends at this recall, beyond which more effort gains nothing.
@@ -40,15 +40,15 @@ pub(super) struct Subject {
 }
 
 impl Subject {
-    /// Opens the index at `path` and waits until it has arrived.
+    /// Opens the index at `path`, one of `all`, and waits until it has arrived.
     pub(super) fn open(
         path: &Path,
-        settings: &SearchSettings,
-        sweep: &Sweep<'_>,
+        all: &[&Path],
+        (settings, sweep): (&SearchSettings, &Sweep<'_>),
         console: &Console,
     ) -> Result<Subject, Failure> {
         let began = Instant::now();
-        let index = open(path, settings, console)?;
+        let index = open_one_of(path, all, settings, console)?;
         let open_seconds = began.elapsed().as_secs_f64();
         index.wait(Control { cancel: Some(console.interrupt().flag()), deadline: None })?;
         let (name, steps) = (path.display().to_string(), sweep.options(&index)?);

@@ -12,7 +12,8 @@ const EFFORT_STEP: f64 = 1.4;
 /// Most efforts of the default sweep: from k to about 30 k.
 const EFFORTS: usize = 11;
 
-/// The efforts to measure, in order. All were checked, so that a wrong one is refused before an index is opened.
+/// The efforts to measure, in order. All were checked, so that a wrong one is refused before an index is
+/// opened.
 pub(super) struct Sweep<'a> {
     arguments: &'a BenchArguments,
     efforts: Vec<Effort>,

@@ -6,11 +6,11 @@ use super::subject::Subject;
 use crate::command::measurement::Measurement;
 
 /// The header of the columns that every table has.
-const HEADER: &str = "search_list   recall    ratio  ratio p99        qps  mean us   p95 us   p99 us    reads     \
-                      hops    kB";
+const HEADER: &str = "search_list   recall    ratio  ratio p99        qps  mean us   p95 us   p99 us    \
+                      reads     hops    kB";
 
-/// Returns the table: a line for each measurement, with the index if there are several, and with the recall that
-/// was asked for if there is one.
+/// Returns the table: a line for each measurement, with the index if there are several, and with the recall
+/// that was asked for if there is one.
 pub(super) fn table(subjects: &[Subject]) -> String {
     let several = subjects.len() > 1;
     let width = subjects.iter().map(|subject| subject.name.chars().count()).max().unwrap_or(0).max(5);
