@@ -257,8 +257,8 @@ pub struct BenchArguments {
     /// File of queries, with the index's dim and element
     pub queries: PathBuf,
     /// Measure this index of the same vectors, too (may be repeated): the indexes take turns, and share the
-    /// table and the plot. Each of them may take --memory. Options of a store are those of the addresses among
-    /// them
+    /// table and the plot. Each of them may take --memory. Options of a store are those of the addresses
+    /// among them
     #[arg(long, value_name = "INDEX", conflicts_with = "stripe")]
     pub also: Vec<PathBuf>,
     /// File of exact neighbours (.ibin .ivecs .npy), at least k per query [default: found among the vectors

@@ -1,6 +1,11 @@
 //! The commands, one file each. Each prints one result through the [`Console`].
 
 mod bench;
+mod bench_plot;
+mod bench_subject;
+mod bench_sweep;
+mod bench_table;
+mod bench_truth;
 mod build;
 mod build_plan;
 mod calibrate;

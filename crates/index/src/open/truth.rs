@@ -33,6 +33,10 @@ impl Index {
     ) -> Result<IdFile, IndexError> {
         self.check_process()?;
         self.check_queries(queries, 0..queries.count())?;
+        if let Some(in_place) = self.loaded.opened().in_place() {
+            // Others may have inserted vectors since the counts were read.
+            in_place.refresh()?;
+        }
         let k = k.min(self.len());
         if k == 0 {
             return Err(self.stored.refusal("no exact neighbours: k is 0, or the index holds no vectors"));

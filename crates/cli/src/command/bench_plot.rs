@@ -8,7 +8,7 @@ use bathyal_console::Failure;
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint};
 use plotters::prelude::*;
 
-use crate::command::measurement::Measurement;
+use super::measurement::Measurement;
 
 /// Width and height of the plot in pixels.
 const SIZE: (u32, u32) = (800, 500);

@@ -3,8 +3,8 @@
 use bathyal_console::Failure;
 use bathyal_index::{Effort, Index, NamedEfforts, SearchOptions};
 
+use super::measurement::search_options;
 use crate::arguments::BenchArguments;
-use crate::command::measurement::search_options;
 
 /// Factor between successive efforts: about seven points from recall 0.8 to 0.99.
 const EFFORT_STEP: f64 = 1.4;

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::subject::Subject;
-use crate::command::measurement::Measurement;
+use super::bench_subject::Subject;
+use super::measurement::Measurement;
 
 /// The header of the columns that every table has.
 const HEADER: &str = "search_list   recall    ratio  ratio p99        qps  mean us   p95 us   p99 us    \

@@ -9,11 +9,11 @@ use bathyal_index::{Index, SearchOptions};
 use bathyal_tier::Control;
 use bathyal_vectors::{IdFile, VectorFile};
 
-use super::sweep::Sweep;
+use super::bench_sweep::Sweep;
+use super::exact::Judge;
+use super::measurement::{Measurement, Spent, open_one_of};
+use super::not_counted::NotCounted;
 use crate::arguments::SearchSettings;
-use crate::command::exact::Judge;
-use crate::command::measurement::{Measurement, Spent, open_one_of};
-use crate::command::not_counted::NotCounted;
 
 /// The default sweep ends at this recall, beyond which more effort gains nothing.
 const ENOUGH_RECALL: f64 = 0.999;

@@ -8,8 +8,8 @@ use bathyal_index::Index;
 use bathyal_vectors::{IdFile, IdFormat, VectorFile, write_ids};
 use serde::Serialize;
 
+use super::exact;
 use crate::arguments::BenchArguments;
-use crate::command::exact;
 
 /// Ground truth that was found for this run. The names of the fields are keys of `--json`: they are stable.
 #[derive(Debug, Serialize)]

@@ -1,11 +1,5 @@
 //! `bathyal bench`.
 
-mod plot;
-mod subject;
-mod sweep;
-mod table;
-mod truth;
-
 use std::path::{Path, PathBuf};
 
 use bathyal_console::{Console, Failure, Kind};
@@ -13,10 +7,11 @@ use bathyal_tier::Control;
 use bathyal_vectors::progress::Progress;
 use serde::Serialize;
 
-use self::plot::Curve;
-use self::subject::{Questions, Subject};
-use self::sweep::Sweep;
-use self::truth::FoundTruth;
+use super::bench_plot::{self, Curve};
+use super::bench_subject::{Questions, Subject};
+use super::bench_sweep::Sweep;
+use super::bench_table::table;
+use super::bench_truth::{self, FoundTruth};
 use super::exact_scan::ExactScan;
 use super::measurement::{Measurement, indexes};
 use super::stripes::lines;
@@ -51,7 +46,7 @@ struct BenchOutput<'a> {
 pub(super) fn run(arguments: &BenchArguments, console: &Console) -> Result<(), Failure> {
     let settings = &arguments.settings;
     let sweep = Sweep::new(arguments)?;
-    truth::check(arguments)?;
+    bench_truth::check(arguments)?;
     let mut subjects = open_all(arguments, &sweep, console)?;
     let first = &subjects[0].index;
     let queries = console.open_vectors(&arguments.queries)?;
@@ -59,7 +54,7 @@ pub(super) fn run(arguments: &BenchArguments, console: &Console) -> Result<(), F
     let (jsonl, plot_path) = (output(arguments, "jsonl"), output(arguments, "svg"));
     // Find an output that cannot be written before the work.
     write(&jsonl, "")?;
-    let (exact, found_groundtruth) = truth::load(arguments, first, &queries, k, console)?;
+    let (exact, found_groundtruth) = bench_truth::load(arguments, first, &queries, k, console)?;
     let scan = |data: &PathBuf| ExactScan::measure(data, first, &queries, (k, settings.threads), console);
     let exact_scan = arguments.data.as_ref().map(scan).transpose()?;
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
@@ -81,7 +76,7 @@ pub(super) fn run(arguments: &BenchArguments, console: &Console) -> Result<(), F
     write(&jsonl, &json_lines(&answer.points)?)?;
     let curves: Vec<Curve<'_>> =
         subjects.iter().map(|subject| Curve { name: &subject.name, points: &subject.points }).collect();
-    plot::recall_against_throughput(&plot_path, &curves)?;
+    bench_plot::recall_against_throughput(&plot_path, &curves)?;
     console.answer(&answer, &text(&answer, &subjects, settings.emulated()))
 }
 
@@ -147,7 +142,7 @@ fn print_notes(subjects: &[Subject], console: &Console) {
 
 /// Returns the text output.
 fn text(answer: &BenchOutput<'_>, subjects: &[Subject], emulated: Option<String>) -> String {
-    let mut text = table::table(subjects);
+    let mut text = table(subjects);
     text += &answer.found_groundtruth.as_ref().map_or(String::new(), FoundTruth::line);
     text += &answer.exact_scan.as_ref().map_or(String::new(), ExactScan::line);
     if let Some(device) = emulated {
