@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 from bathyal import _bathyal
+from bathyal.arguments import Path
 from bathyal.collection import Collection
 from bathyal.found_rows import FoundInMany, Metadata
 from bathyal.index import Index
+from bathyal.inputs import is_path
+from bathyal.opening import open as open_index
 from bathyal.reading import CollectionRequest, collection_request, values
 from bathyal.results import Costs, FoundMany, raise_warnings
 from bathyal.search_request import SearchRequest, search_request, takes_request
 
 
 @takes_request(search_request)
-def search(indexes: Sequence[Index], request: SearchRequest) -> FoundMany:
+def search(indexes: Sequence[Index | Path], request: SearchRequest) -> FoundMany:
     """Finds the ``k`` nearest vectors of each query in several indexes, merged by distance.
 
     Arguments are those of :meth:`Index.search`; ``timeout`` applies to all indexes together. The indexes must
-    agree in dim, element and metric.
+    agree in dim, element and metric. They may be in folders, in object stores and in the memory of nodes. A
+    path or an address is opened for this search alone; open an index that is searched more than once, or
+    that needs options of its store, with :func:`bathyal.open`.
 
     Raises:
         ValueError: no index, or indexes that do not agree; the message names the difference.
@@ -34,10 +40,17 @@ def search(indexes: Sequence[Index], request: SearchRequest) -> FoundMany:
     """
     if not indexes:
         raise ValueError("no index to search; give at least one")
-    rows, single = request.rows(indexes[0].element, indexes[0].dim)
-    numbers, ids, distances, notes, costs = _bathyal.search_many(
-        [index._handle for index in indexes], rows, request.arguments
-    )
+    if is_path(indexes):
+        raise ValueError(f"indexes is the path {indexes!r}; give a list of indexes or paths")
+    with ExitStack() as opened:
+        searched = [
+            index if isinstance(index, Index) else opened.enter_context(open_index(index, progress=False))
+            for index in indexes
+        ]
+        rows, single = request.rows(searched[0].element, searched[0].dim)
+        numbers, ids, distances, notes, costs = _bathyal.search_many(
+            [index._handle for index in searched], rows, request.arguments
+        )
     if single:
         numbers, ids, distances = numbers[0], ids[0], distances[0]
     return FoundMany(numbers, ids, distances, Costs(costs), raise_warnings(notes, above=2))

@@ -29,7 +29,9 @@ def node(tmp_path: pathlib.Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("transport", ["tcp", "shm"])
-def test_a_nodes_memory(node: str, tmp_path: pathlib.Path, transport: str) -> None:
+def test_a_nodes_memory(
+    node: str, tmp_path: pathlib.Path, transport: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     options = {
         "keys": str(tmp_path / "keys" / "client.json"),
         "transport": transport,
@@ -46,6 +48,12 @@ def test_a_nodes_memory(node: str, tmp_path: pathlib.Path, transport: str) -> No
         found = index.search(queries, k=5, search_list=50)
         assert np.array_equal(found.ids, expected.ids)
         assert np.array_equal(found.stats.reads, expected.stats.reads)
+        with bathyal.open(tmp_path / "here", progress=False) as here:
+            together = bathyal.search([here, index], queries, k=5, search_list=50)
+        assert set(together.indexes.ravel().tolist()) == {0, 1}
+    monkeypatch.setenv("BATHYAL_NODE_KEYS", options["keys"])
+    named = bathyal.search([tmp_path / "here", address], queries, k=5, search_list=50)
+    assert np.array_equal(named.ids, together.ids) and np.array_equal(named.indexes, together.indexes)
     assert bathyal.verify(address, progress=False, store_options=options)["sound"]
     with bathyal.build(rows, f"{node}/other", progress=False, store_options=options) as other:
         assert len(other) == 4000

@@ -190,7 +190,7 @@ pub struct SearchArguments {
     /// of vectors, the number of lists
     #[arg(long, value_name = "L")]
     pub search_list: Option<u32>,
-    /// File of exact neighbours (.ibin .ivecs), to measure recall with
+    /// File of exact neighbours (.ibin .ivecs .npy), to measure recall with
     #[arg(long, value_name = "GT")]
     pub groundtruth: Option<PathBuf>,
     /// Write the neighbours found to this file: .ibin (with distances) or .ivecs; with --radius: .rbin
@@ -207,7 +207,7 @@ pub struct SearchArguments {
           value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
     pub limit: Option<u32>,
     /// Search this index, too, and merge the answers by distance (may be repeated); its ids begin after those
-    /// of the index before
+    /// of the index before. Options of a store are those of the addresses among the indexes
     #[arg(long, value_name = "INDEX", conflicts_with_all = ["explain", "stripe"])]
     pub also: Vec<PathBuf>,
     /// Answer one query, by its row (0 if none is given), and print what it took: pages, bytes, time by
@@ -241,23 +241,44 @@ pub struct SearchArguments {
 /// `bathyal bench`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
+Without --groundtruth, the exact neighbours are found by one pass over the current vectors of the index.
+
 Examples:
-  bathyal bench my.index queries.fbin --groundtruth gt.ibin
+  bathyal bench my.index queries.fbin
+  bathyal bench my.index queries.fbin --recall 0.9,0.95,0.99
   bathyal bench my.index queries.fbin --groundtruth gt.ibin -k 100 \\
       --threads 8 --output results/k100
   bathyal bench my.index queries.fbin --groundtruth gt.ibin \\
-      --search-lists 20,50,100 --repeats 5")]
+      --search-lists 20,50,100 --repeats 5
+  bathyal bench first.index queries.fbin --also second.index")]
 pub struct BenchArguments {
     /// The index
     pub index: PathBuf,
     /// File of queries, with the index's dim and element
     pub queries: PathBuf,
-    /// File of exact neighbours (.ibin .ivecs), at least k per query
+    /// Measure this index of the same vectors, too (may be repeated): the indexes take turns, and share the
+    /// table and the plot. Each of them may take --memory. Options of a store are those of the addresses
+    /// among them
+    #[arg(long, value_name = "INDEX", conflicts_with = "stripe")]
+    pub also: Vec<PathBuf>,
+    /// File of exact neighbours (.ibin .ivecs .npy), at least k per query [default: found among the vectors
+    /// of the first index]
     #[arg(long, value_name = "GT")]
-    pub groundtruth: PathBuf,
+    pub groundtruth: Option<PathBuf>,
+    /// Write the exact neighbours that were found to this file: .ibin (with distances) or .ivecs
+    #[arg(long, value_name = "FILE", conflicts_with = "groundtruth")]
+    pub save_groundtruth: Option<PathBuf>,
     /// How to search
     #[command(flatten)]
     pub settings: SearchSettings,
+    /// Recalls to aim for, whose efforts the calibration of the index gives: what was asked for is reported
+    /// beside what was found
+    #[arg(long, value_name = "RECALL,RECALL,...", value_delimiter = ',', value_parser = parse_recall)]
+    pub recall: Vec<f32>,
+    /// Calibration that gives the efforts for --recall: a name of `bathyal calibrate --name`, or build for
+    /// the one of the build [default: as for search]
+    #[arg(long, value_name = "NAME", requires = "recall")]
+    pub calibration: Option<String>,
     /// Efforts to measure: lengths of the candidate list [default: from k up, each 1.4 times the one before]
     #[arg(long, value_name = "L,L,...", value_delimiter = ',')]
     pub search_lists: Vec<u32>,
@@ -268,8 +289,8 @@ pub struct BenchArguments {
     /// File of the vectors that the index holds: an exact scan of them in memory is measured and printed, too
     #[arg(long, value_name = "DATA")]
     pub data: Option<PathBuf>,
-    /// Output files: FILE.jsonl with a line per effort, and FILE.svg with the plot [default: INDEX-bench in
-    /// the current folder]
+    /// Output files: FILE.jsonl with a line per effort and index, and FILE.svg with the plot [default:
+    /// INDEX-bench in the current folder]
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Hidden options with names from other systems

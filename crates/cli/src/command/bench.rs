@@ -1,137 +1,158 @@
 //! `bathyal bench`.
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
-use bathyal_console::process_time::processor_seconds;
 use bathyal_console::{Console, Failure, Kind};
-use bathyal_index::{Effort, SearchOptions};
 use bathyal_tier::Control;
 use bathyal_vectors::progress::Progress;
 use serde::Serialize;
 
-use super::exact::{self, Judge};
+use super::bench_plot::{self, Curve};
+use super::bench_subject::{Questions, Subject};
+use super::bench_sweep::Sweep;
+use super::bench_table::table;
+use super::bench_truth::{self, FoundTruth};
 use super::exact_scan::ExactScan;
-use super::measurement::{Measurement, Spent, open, search_options};
-use super::not_counted::NotCounted;
-use super::plot;
+use super::measurement::{Measurement, indexes};
 use super::stripes::lines;
 use crate::arguments::BenchArguments;
 
-/// Factor between successive efforts: about seven points from recall 0.8 to 0.99.
-const EFFORT_STEP: f64 = 1.4;
-
-/// Most efforts of the default sweep: from k to about 30 k.
-const EFFORTS: usize = 11;
-
-/// The default sweep ends at this recall, beyond which more effort gains nothing.
-const ENOUGH_RECALL: f64 = 0.999;
+/// A measurement of one index. The names of the fields are keys of `--json` and of the lines of the output
+/// file: they are stable.
+#[derive(Serialize)]
+struct BenchPoint<'a> {
+    index: &'a str,
+    #[serde(flatten)]
+    measured: &'a Measurement,
+}
 
 #[derive(Serialize)]
 struct BenchOutput<'a> {
-    index: String,
+    /// The first index.
+    index: &'a str,
+    /// All indexes.
+    indexes: Vec<&'a str>,
     queries: String,
     repeats: u32,
-    points: &'a [Measurement],
+    points: Vec<BenchPoint<'a>>,
     /// The exact scan without an index; null without `--data`.
     exact_scan: Option<ExactScan>,
+    /// The ground truth that was found for this run; null with `--groundtruth`.
+    found_groundtruth: Option<FoundTruth>,
     jsonl: String,
     plot: String,
 }
 
 pub(super) fn run(arguments: &BenchArguments, console: &Console) -> Result<(), Failure> {
     let settings = &arguments.settings;
-    let sweep = sweep(arguments)?;
-    let began = Instant::now();
-    let index = open(&arguments.index, settings, console)?;
-    let open_seconds = began.elapsed().as_secs_f64();
-    index.wait(Control { cancel: Some(console.interrupt().flag()), deadline: None })?;
+    let sweep = Sweep::new(arguments)?;
+    bench_truth::check(arguments)?;
+    let mut subjects = open_all(arguments, &sweep, console)?;
+    let first = &subjects[0].index;
     let queries = console.open_vectors(&arguments.queries)?;
-    let k = (settings.k as usize).min(index.len());
-    let exact = exact::open(&arguments.groundtruth, &index, k, queries.count())?;
-    let jsonl = output(arguments, "jsonl");
-    let plot_path = output(arguments, "svg");
+    let k = (settings.k as usize).min(first.len());
+    let (jsonl, plot_path) = (output(arguments, "jsonl"), output(arguments, "svg"));
     // Find an output that cannot be written before the work.
     write(&jsonl, "")?;
-
-    let scan = |data: &PathBuf| ExactScan::measure(data, &index, &queries, (k, settings.threads), console);
+    let (exact, found_groundtruth) = bench_truth::load(arguments, first, &queries, k, console)?;
+    let scan = |data: &PathBuf| ExactScan::measure(data, first, &queries, (k, settings.threads), console);
     let exact_scan = arguments.data.as_ref().map(scan).transpose()?;
-    let progress = console.progress();
-    progress.stage("measuring", sweep.len() as u64 * u64::from(arguments.repeats));
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
-    let mut points = Vec::with_capacity(sweep.len());
-    for (step, options) in sweep.iter().enumerate() {
-        let mut runs = Vec::with_capacity(arguments.repeats as usize);
-        for repeat in 0..arguments.repeats {
-            let before = processor_seconds();
-            let found = index.search(&queries, options, control)?;
-            let processor_seconds = before.zip(processor_seconds()).map(|(before, after)| after - before);
-            let spent = Spent { open_seconds, processor_seconds };
-            let mut judge = Judge::new(&exact, index.metric());
-            judge.add(0..queries.count(), &found.ids, &found.distances, found.k)?;
-            let shape = (k, found.threads);
-            let not_counted =
-                NotCounted::of(&index, &settings.tier, &queries, queries.count(), shape, Some(&exact));
-            let quality = judge.quality();
-            runs.push(Measurement::of(&index, settings, options, &found, quality, spent, not_counted));
-            progress.advance(step as u64 * u64::from(arguments.repeats) + u64::from(repeat) + 1);
-        }
-        points.extend(median(runs));
-        let reached = points.last().and_then(|point| point.quality.recall);
-        if arguments.search_lists.is_empty() && reached.is_some_and(|recall| recall >= ENOUGH_RECALL) {
-            break;
-        }
-    }
-    drop(progress);
+    let questions = Questions { queries: &queries, exact: &exact, settings, control };
+    measure(&mut subjects, &questions, (&sweep, arguments.repeats), console)?;
 
-    write(&jsonl, &json_lines(&points)?)?;
-    let title = format!("{} ({})", arguments.index.display(), points[0].tier);
-    plot::recall_against_throughput(&plot_path, &title, &points)?;
+    print_notes(&subjects, console);
     let answer = BenchOutput {
-        index: arguments.index.display().to_string(),
+        index: &subjects[0].name,
+        indexes: subjects.iter().map(|subject| subject.name.as_str()).collect(),
         queries: arguments.queries.display().to_string(),
         repeats: arguments.repeats,
-        points: &points,
+        points: subjects.iter().flat_map(points_of).collect(),
         exact_scan,
+        found_groundtruth,
         jsonl: jsonl.display().to_string(),
         plot: plot_path.display().to_string(),
     };
-    let mut text = table(&points);
-    text += &answer.exact_scan.as_ref().map_or(String::new(), ExactScan::line);
-    if let Some(device) = settings.emulated() {
-        let _ = writeln!(text, "emulated device {device}: latency and bandwidth are injected");
+    write(&jsonl, &json_lines(&answer.points)?)?;
+    let curves: Vec<Curve<'_>> =
+        subjects.iter().map(|subject| Curve { name: &subject.name, points: &subject.points }).collect();
+    bench_plot::recall_against_throughput(&plot_path, &curves)?;
+    console.answer(&answer, &text(&answer, &subjects, settings.emulated()))
+}
+
+/// Opens all indexes of `arguments`, which must be comparable.
+fn open_all(
+    arguments: &BenchArguments,
+    sweep: &Sweep<'_>,
+    console: &Console,
+) -> Result<Vec<Subject>, Failure> {
+    let paths: Vec<&Path> = indexes(&arguments.index, &arguments.also);
+    let open = |path: &&Path| Subject::open(path, &paths, (&arguments.settings, sweep), console);
+    let subjects: Vec<Subject> = paths.iter().map(open).collect::<Result<_, _>>()?;
+    subjects.iter().try_for_each(|subject| subject.check_comparable(&subjects[0]))?;
+    Ok(subjects)
+}
+
+/// Measures each step of the sweep `repeats` times. The indexes take turns, so that a disturbance of the
+/// machine meets all of them.
+fn measure(
+    subjects: &mut [Subject],
+    questions: &Questions<'_>,
+    (sweep, repeats): (&Sweep<'_>, u32),
+    console: &Console,
+) -> Result<(), Failure> {
+    let progress = console.progress();
+    let steps = || subjects.iter().map(Subject::steps);
+    let (longest, all) = (steps().max().unwrap_or(0), steps().sum::<usize>());
+    progress.stage("measuring", all as u64 * u64::from(repeats));
+    let mut done = 0;
+    for step in 0..longest {
+        let mut runs: Vec<Vec<Measurement>> = subjects.iter().map(|_| Vec::new()).collect();
+        for _ in 0..repeats {
+            for (subject, runs) in subjects.iter().zip(&mut runs) {
+                let run = subject.run(step, questions)?;
+                done += u64::from(run.is_some());
+                runs.extend(run);
+                progress.advance(done);
+            }
+        }
+        subjects.iter_mut().zip(runs).for_each(|(subject, runs)| subject.finish_step(runs, sweep));
     }
-    if let Some(last) = points.last() {
+    Ok(())
+}
+
+fn points_of(subject: &Subject) -> impl Iterator<Item = BenchPoint<'_>> {
+    subject.points.iter().map(|measured| BenchPoint { index: &subject.name, measured })
+}
+
+/// Prints the notes of all searches, each once, with the index if there are several.
+fn print_notes(subjects: &[Subject], console: &Console) {
+    let mut printed = Vec::new();
+    for subject in subjects {
+        let name = if subjects.len() > 1 { format!("{}: ", subject.name) } else { String::new() };
+        for note in subject.points.iter().flat_map(|point| &point.notes) {
+            let line = format!("note: {name}{note}");
+            if !printed.contains(&line) {
+                console.note(&line);
+                printed.push(line);
+            }
+        }
+    }
+}
+
+/// Returns the text output.
+fn text(answer: &BenchOutput<'_>, subjects: &[Subject], emulated: Option<String>) -> String {
+    let mut text = table(subjects);
+    text += &answer.found_groundtruth.as_ref().map_or(String::new(), FoundTruth::line);
+    text += &answer.exact_scan.as_ref().map_or(String::new(), ExactScan::line);
+    if let Some(device) = emulated {
+        text += &format!("emulated device {device}: latency and bandwidth are injected\n");
+    }
+    for last in subjects.iter().filter_map(|subject| subject.points.last()) {
         text += lines(&last.parts).trim_start();
         text += if last.parts.is_empty() { "" } else { "\n" };
     }
-    let _ = write!(text, "written: {} {}", answer.jsonl, answer.plot);
-    console.answer(&answer, &text)
-}
-
-/// Returns the options of each search to measure.
-fn sweep(arguments: &BenchArguments) -> Result<Vec<SearchOptions>, Failure> {
-    let efforts = efforts(&arguments.search_lists, arguments.settings.k).into_iter();
-    efforts.map(|list| search_options(&arguments.settings, Effort::SearchList(list))).collect()
-}
-
-/// Returns the efforts to measure: `given`, or if it is empty a geometric sweep from `k` up.
-fn efforts(given: &[u32], k: u32) -> Vec<u32> {
-    if !given.is_empty() {
-        return given.to_vec();
-    }
-    let sweep = (0..EFFORTS as i32).map(|step| (f64::from(k) * EFFORT_STEP.powi(step)).round() as u32);
-    let mut efforts: Vec<u32> = sweep.collect();
-    efforts.dedup();
-    efforts
-}
-
-/// Returns the run of median throughput.
-fn median(mut runs: Vec<Measurement>) -> Option<Measurement> {
-    runs.sort_by(|a, b| a.qps.total_cmp(&b.qps));
-    let middle = runs.len() / 2;
-    (!runs.is_empty()).then(|| runs.swap_remove(middle))
+    text + &format!("written: {} {}", answer.jsonl, answer.plot)
 }
 
 /// Returns the path of the output file with `extension`.
@@ -152,7 +173,7 @@ fn write(path: &Path, content: &str) -> Result<(), Failure> {
     std::fs::write(path, content).map_err(failed)
 }
 
-fn json_lines(points: &[Measurement]) -> Result<String, Failure> {
+fn json_lines(points: &[BenchPoint<'_>]) -> Result<String, Failure> {
     let mut lines = String::new();
     for point in points {
         let line = serde_json::to_string(point);
@@ -161,45 +182,4 @@ fn json_lines(points: &[Measurement]) -> Result<String, Failure> {
         lines.push('\n');
     }
     Ok(lines)
-}
-
-fn table(points: &[Measurement]) -> String {
-    let mut table =
-        "search_list   recall    ratio  ratio p99        qps  mean us   p95 us   p99 us    reads     hops    \
-         kB\n"
-            .to_owned();
-    let shown = |ratio: Option<f64>| ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.4}"));
-    for point in points {
-        let latency = &point.latency_us;
-        let _ = writeln!(
-            table,
-            "{:>11} {:>8.4} {:>8} {:>10} {:>10.0} {:>8.0} {:>8.0} {:>8.0} {:>8.1} {:>8.1} {:>5.0}",
-            point.search_list,
-            point.quality.recall.unwrap_or(f64::NAN),
-            shown(point.quality.ratio),
-            shown(point.quality.ratio_p99),
-            point.qps,
-            latency.mean,
-            latency.p95,
-            latency.p99,
-            point.reads_per_query,
-            point.hops_per_query,
-            point.bytes_per_query / 1e3,
-        );
-    }
-    table
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_sweep_rises_from_k() {
-        let efforts = efforts(&[], 10);
-        assert_eq!((efforts[0], efforts.len()), (10, EFFORTS));
-        assert!(efforts.is_sorted());
-        assert_eq!(super::efforts(&[], 1)[..2], [1, 2]);
-        assert_eq!(super::efforts(&[50, 20], 10), [50, 20]);
-    }
 }

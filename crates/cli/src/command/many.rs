@@ -1,6 +1,7 @@
 //! `bathyal search --also`: a search over several indexes with merged answers.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use bathyal_console::{Console, Failure, Kind, byte_size};
 use bathyal_index::{Index, ManyResult, search_many};
@@ -10,7 +11,7 @@ use bathyal_vectors::{IdFile, NO_ID, write_ids};
 use serde::Serialize;
 
 use super::exact::{Judge, Quality, check_named};
-use super::measurement::{Latency, open, own_counters, own_per_query};
+use super::measurement::{Latency, indexes, open_one_of, own_counters, own_per_query};
 use super::neighbors::{FirstNeighbors, QueryNeighbors, table};
 use super::search::{search_options, warm};
 use crate::arguments::SearchArguments;
@@ -46,8 +47,9 @@ struct ManyOutput<'a> {
 pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), Failure> {
     let settings = &arguments.settings;
     let options = search_options(arguments)?;
-    let paths = || std::iter::once(&arguments.index).chain(&arguments.also);
-    let indexes: Vec<Index> = paths().map(|path| open(path, settings, console)).collect::<Result<_, _>>()?;
+    let paths = indexes(&arguments.index, &arguments.also);
+    let open = |path: &&Path| open_one_of(path, &paths, settings, console);
+    let indexes: Vec<Index> = paths.iter().map(open).collect::<Result<_, _>>()?;
     let queries = console.open_vectors(&arguments.queries)?;
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
     for index in &indexes {
@@ -85,7 +87,7 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
     for note in &found.notes {
         console.note(&format!("note: {note}"));
     }
-    let names = paths().map(|path| path.display().to_string()).collect();
+    let names = paths.iter().map(|path| path.display().to_string()).collect();
     let first_neighbors = first.into_found();
     let answer =
         ManyOutput { emulated: settings.emulated(), first_neighbors, ..answer(names, quality, &found) };

@@ -1,7 +1,7 @@
 //! The measurements of one search, as `search` and `bench` print them.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -10,13 +10,14 @@ use bathyal_console::{Console, Failure};
 use bathyal_index::open::{CardStats, PartStats, WrapTier};
 use bathyal_index::{
     CacheUse, Effort, Index, IndexError, MemorySplit, OpenOptions, Requests, SearchOptions, SearchRequest,
-    SearchResult, SearchTotals,
+    SearchResult, SearchTotals, StoreOptions,
 };
 use bathyal_tier::Tier;
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use serde::Serialize;
 
 use super::exact::Quality;
+use super::memory_node::is_address;
 use super::neighbors::QueryNeighbors;
 use super::not_counted::NotCounted;
 use crate::arguments::{ModeName, SearchSettings};
@@ -242,8 +243,28 @@ pub(super) fn own_counters(per_query: &BTreeMap<String, f64>) -> String {
 
 /// Opens the index at `path` with `settings`, and shows progress while it is loaded.
 pub(super) fn open(path: &Path, settings: &SearchSettings, console: &Console) -> Result<Index, Failure> {
+    open_one_of(path, &[path], settings, console)
+}
+
+/// Returns the paths of a command that takes several indexes.
+pub(super) fn indexes<'a>(first: &'a PathBuf, others: &'a [PathBuf]) -> Vec<&'a Path> {
+    std::iter::once(first).chain(others).map(PathBuf::as_path).collect()
+}
+
+/// Opens the index at `path`, one of `all`, as [`open`] does. Options of a store are those of the addresses
+/// among `all`: folders beside an address are opened without them.
+pub(super) fn open_one_of(
+    path: &Path,
+    all: &[&Path],
+    settings: &SearchSettings,
+    console: &Console,
+) -> Result<Index, Failure> {
     let began = Instant::now();
-    let index = Index::open_attended(path, &open_options(settings)?, &console.progress())?;
+    let mut options = open_options(settings)?;
+    if !is_address(path) && all.iter().any(|other| is_address(other)) {
+        options.store = StoreOptions::default();
+    }
+    let index = Index::open_attended(path, &options, &console.progress())?;
     print_opened(path, &index, began, console);
     Ok(index)
 }

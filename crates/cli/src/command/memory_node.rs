@@ -91,7 +91,8 @@ fn name_of(path: &Path) -> Result<String, Failure> {
     Ok(name.to_owned())
 }
 
-fn is_address(path: &Path) -> bool {
+/// Returns true if a path is the address of an index in a store.
+pub(super) fn is_address(path: &Path) -> bool {
     path.to_str().is_some_and(|text| text.contains("://"))
 }
 

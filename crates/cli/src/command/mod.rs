@@ -1,6 +1,11 @@
 //! The commands, one file each. Each prints one result through the [`Console`].
 
 mod bench;
+mod bench_plot;
+mod bench_subject;
+mod bench_sweep;
+mod bench_table;
+mod bench_truth;
 mod build;
 mod build_plan;
 mod calibrate;
@@ -26,7 +31,6 @@ mod measurement;
 mod memory_node;
 mod neighbors;
 mod not_counted;
-mod plot;
 mod probe;
 mod probe_memory;
 mod prune;

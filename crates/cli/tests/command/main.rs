@@ -4,6 +4,7 @@ mod answers;
 mod bad_index;
 mod bad_usage;
 mod bad_vectors;
+mod bench;
 mod calibrate;
 mod changes;
 mod collection;

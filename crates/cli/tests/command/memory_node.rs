@@ -105,6 +105,29 @@ fn indexes_in_the_memory_of_a_node_are_searched_like_others() {
         .fails(1, &["does not answer", "running there"]);
 }
 
+/// Options of the store are those of the addresses among several indexes.
+#[test]
+fn indexes_here_and_in_the_memory_of_a_node_are_searched_together() {
+    let folder = copy();
+    let folder = folder.path();
+    let node = Running::new(folder, "--capacity 64MiB --load graph.idx", 2);
+    let url = format!("remote://{}/graph.idx", node.address);
+    let search = "-k 5 --search-list 40 --output";
+    bathyal(folder, &format!("search idx queries.fbin --also graph.idx {search} here.ivecs")).good();
+    for (first, second, found) in [("idx", &*url, "there.ivecs"), (&*url, "idx", "other.ivecs")] {
+        let line = format!("search {first} queries.fbin --also {second} {search} {found} {KEYS}");
+        bathyal(folder, &line).good();
+    }
+    let read = |name: &str| std::fs::read(folder.join(name)).unwrap();
+    assert_eq!(read("here.ivecs"), read("there.ivecs"));
+    let line = format!("bench {url} queries.fbin --also idx --recall 0.9 --repeats 1 --json -q {KEYS}");
+    let measured: Value = serde_json::from_str(&bathyal(folder, &line).stdout).unwrap();
+    assert_eq!(measured["points"].as_array().map(Vec::len), Some(2), "{measured}");
+    // Without an address there is no store.
+    bathyal(folder, &format!("search idx queries.fbin --also graph.idx {KEYS}"))
+        .fails(1, &["idx: is a folder of this machine, which takes no store options"]);
+}
+
 #[test]
 fn an_index_over_two_nodes_is_named_by_one_address() {
     let folder = copy();

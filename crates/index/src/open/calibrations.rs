@@ -4,6 +4,7 @@
 //! calibrations is read when the first search asks for a recall.
 
 use super::Index;
+use super::control::with_control;
 use super::pool::RawQueries;
 use super::request::{Effort as Asked, MAX_SEARCH_LIST};
 use crate::calibrate::given_queries::{
@@ -30,7 +31,7 @@ use rand::seq::index::sample;
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The name of a calibration for which no name is given. Searches that choose none use the one of this name.
@@ -41,8 +42,6 @@ const MOST_QUERIES: usize = 1000;
 const FEW_QUERIES: u32 = 200;
 /// The seed of the choice among more queries.
 const SEED: u64 = 0xca11;
-/// The time between two checks whether a calibration was cancelled.
-const CANCEL_CHECK: Duration = Duration::from_millis(20);
 
 /// Options of [`Index::calibrate`].
 #[derive(Debug, Clone)]
@@ -380,29 +379,6 @@ impl Index {
         Ok(Sample { queries: raw, truth, k })
     }
 
-    /// Finds the `k` nearest stored vectors of each query by one pass over all vectors.
-    fn true_neighbors(
-        &self,
-        queries: &RawQueries,
-        k: usize,
-        threads: usize,
-        control: Control<'_>,
-        progress: &dyn Progress,
-    ) -> Result<IdFile, IndexError> {
-        progress.stage("exact neighbours", queries.count as u64);
-        let all = RowSet::all(self.stored.vectors() as u32);
-        let threads = super::thread_count(threads);
-        let (mut ids, mut distances) = (Vec::new(), Vec::new());
-        self.scan_set(queries, k, &all, threads, control, |first, pass| {
-            for near in &pass.nearest {
-                ids.extend(near.iter().map(|near| near.id));
-                distances.extend(near.iter().map(|near| near.distance));
-            }
-            progress.advance((first + pass.nearest.len()) as u64);
-        })?;
-        Ok(IdFile::from_parts(k, ids, Some(distances))?)
-    }
-
     /// Measures the recall of efforts.
     fn curves(
         &self,
@@ -665,24 +641,4 @@ fn distant_profile(profile: &TierProfile) -> TierProfile {
         issue_ns: 10_000,
         ..profile.clone()
     }
-}
-
-/// Runs `work` with a control that is cancelled when `progress` is.
-fn with_control<R: Send>(
-    progress: &dyn Progress,
-    work: impl FnOnce(Control<'_>) -> Result<R, IndexError>,
-) -> Result<R, IndexError> {
-    let (cancel, done) = (AtomicBool::new(false), AtomicBool::new(false));
-    std::thread::scope(|scope| {
-        let watch = scope.spawn(|| {
-            while !done.load(Ordering::Relaxed) && !cancel.load(Ordering::Relaxed) {
-                cancel.store(progress.cancelled(), Ordering::Relaxed);
-                std::thread::park_timeout(CANCEL_CHECK);
-            }
-        });
-        let result = work(Control { cancel: Some(&cancel), deadline: None });
-        done.store(true, Ordering::Relaxed);
-        watch.thread().unpark();
-        result
-    })
 }

@@ -2,8 +2,12 @@
 
 use crate::error::IndexError;
 use bathyal_tier::Control;
-use std::sync::atomic::Ordering;
-use std::time::Instant;
+use bathyal_vectors::progress::Progress;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// The time between two checks whether long work was cancelled.
+const CANCEL_CHECK: Duration = Duration::from_millis(20);
 
 /// Returns an error if the caller has cancelled, or its deadline is over.
 pub(super) fn check_control(control: Control<'_>) -> Result<(), IndexError> {
@@ -35,4 +39,24 @@ impl Waiting<'_> {
     pub(super) fn end(&self) -> Option<IndexError> {
         check_control(self.control).err()
     }
+}
+
+/// Runs `work` with a control that is cancelled when `progress` is.
+pub(super) fn with_control<R: Send>(
+    progress: &dyn Progress,
+    work: impl FnOnce(Control<'_>) -> Result<R, IndexError>,
+) -> Result<R, IndexError> {
+    let (cancel, done) = (AtomicBool::new(false), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) && !cancel.load(Ordering::Relaxed) {
+                cancel.store(progress.cancelled(), Ordering::Relaxed);
+                std::thread::park_timeout(CANCEL_CHECK);
+            }
+        });
+        let result = work(Control { cancel: Some(&cancel), deadline: None });
+        done.store(true, Ordering::Relaxed);
+        watch.thread().unpark();
+        result
+    })
 }

@@ -39,6 +39,7 @@ mod stats;
 mod store_traffic;
 mod stored;
 mod tier;
+mod truth;
 mod vectors;
 mod verify;
 mod warm;

@@ -12,6 +12,7 @@ use crate::query::set::VectorSet;
 use crate::query::{QueryStats, RowSet};
 use bathyal_kernels::{Neighbor, TopK};
 use bathyal_tier::Control;
+use bathyal_vectors::progress::Progress;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// The most bytes of the neighbours of one pass, if there is no budget.
@@ -25,6 +26,20 @@ const LEAST_UNITS: usize = 64;
 const LEAST_COMPARED: usize = 4096;
 /// Rows whose units are looked up at a time, if there is no memory for those of all vectors.
 const LOOKED_UP: usize = 16 << 10;
+
+/// A scan: the rows that are compared, and how.
+#[derive(Clone, Copy)]
+pub(super) struct SetScan<'a> {
+    /// Neighbours of each query.
+    pub(super) k: usize,
+    pub(super) set: &'a RowSet,
+    /// True to read all units, for a set of ids that are not the rows of the index.
+    pub(super) whole: bool,
+    pub(super) threads: usize,
+    pub(super) control: Control<'a>,
+    /// Receives the number of queries that are answered, and fractions of a pass as if they were queries.
+    pub(super) progress: &'a dyn Progress,
+}
 
 /// The result of a pass over a set.
 pub(super) struct Pass {
@@ -56,10 +71,30 @@ impl PreparedQueries {
     }
 }
 
+/// The units that the threads of a pass have compared, as a share of the whole scan.
+struct PassProgress<'a> {
+    progress: &'a dyn Progress,
+    /// Queries of the passes before, and of this one.
+    before: usize,
+    queries: usize,
+    units: usize,
+    done: AtomicU64,
+}
+
+impl PassProgress<'_> {
+    /// Adds a unit.
+    fn add_unit(&self) {
+        let done = self.done.fetch_add(1, Relaxed) + 1;
+        let part = self.queries as u64 * done.min(self.units as u64) / self.units.max(1) as u64;
+        self.progress.advance(self.before as u64 + part);
+    }
+}
+
 /// The state that the threads of a pass share.
 struct SharedPass<'a> {
     queries: &'a PreparedQueries,
     k: usize,
+    progress: PassProgress<'a>,
     /// Bits of the rows of the set that no thread has compared yet: a vector may be stored more than once.
     left: Vec<AtomicU64>,
     /// The unit of each vector, if the pass keeps them; otherwise empty.
@@ -109,23 +144,23 @@ impl Index {
         Ok((fitting.clamp(1, queries.max(1) as u64) as usize, threads as usize))
     }
 
-    /// Finds the `k` nearest rows of `set`, which has at least as many, for all queries. Calls `each` with
-    /// the number of the first query and the result of each pass.
+    /// Finds the nearest rows of the set of `scan` for all queries. Calls `each` with the number of the first
+    /// query and the result of each pass.
+    ///
+    /// An index that is changed in place need not have all rows of the set.
     pub(super) fn scan_set(
         &self,
         queries: &RawQueries,
-        k: usize,
-        set: &RowSet,
-        threads: usize,
-        control: Control<'_>,
+        scan: &SetScan<'_>,
         mut each: impl FnMut(usize, Pass),
     ) -> Result<(), IndexError> {
-        let (at_once, threads) = self.pass_of(queries.count, k, set, threads.max(1))?;
+        let (at_once, threads) = self.pass_of(queries.count, scan.k, scan.set, scan.threads.max(1))?;
+        let scan = SetScan { threads, ..*scan };
         for first in (0..queries.count).step_by(at_once) {
             let last = queries.count.min(first + at_once);
             let bytes = (first..last).flat_map(|row| queries.row(row)).copied().collect();
             let queries = RawQueries { bytes, count: last - first };
-            each(first, self.pass(&queries, k, set, threads, control)?);
+            each(first, self.pass(&queries, first, &scan)?);
         }
         Ok(())
     }
@@ -182,43 +217,39 @@ impl Index {
         Ok(units)
     }
 
-    /// Compares all of `set` with `queries` in one pass.
-    fn pass(
-        &self,
-        queries: &RawQueries,
-        k: usize,
-        set: &RowSet,
-        threads: usize,
-        control: Control<'_>,
-    ) -> Result<Pass, IndexError> {
-        let units = self.units_of_set(set, control)?;
-        let rows = self.loaded.opened().rows();
+    /// Compares all rows of a set with `queries`, which follow `before` others, in one pass.
+    fn pass(&self, queries: &RawQueries, before: usize, scan: &SetScan<'_>) -> Result<Pass, IndexError> {
+        let SetScan { k, set, threads, control, progress, .. } = *scan;
+        let opened = self.loaded.opened();
+        let (rows, moves) = (opened.rows(), opened.in_place().is_some());
+        let units = match scan.whole {
+            true => (0..rows.units()).collect(),
+            false => self.units_of_set(set, control)?,
+        };
         let prepared = PreparedQueries::new(rows.set(), queries);
         let known = rows.unit_of(0).is_some() || self.known_places.located().is_some();
-        let keeps = !known && self.may_keep_located();
+        let keeps = !known && !moves && self.may_keep_located();
         let vectors = if keeps { self.stored.vectors() as usize } else { 0 };
         let mut located = try_with_capacity("the positions of the vectors", vectors)?;
         located.resize_with(vectors, || AtomicU32::new(NOWHERE));
-        let left = set.words().iter().map(|word| AtomicU64::new(*word)).collect();
-        let shared = SharedPass { queries: &prepared, k, left, located };
+        let shared = SharedPass {
+            queries: &prepared,
+            k,
+            progress: PassProgress {
+                progress,
+                before,
+                queries: queries.count,
+                units: units.len(),
+                done: AtomicU64::new(0),
+            },
+            left: set.words().iter().map(|word| AtomicU64::new(*word)).collect(),
+            located,
+        };
         let compared = units.len().saturating_mul(queries.count);
         let worthwhile = (units.len() / LEAST_UNITS).max(compared / LEAST_COMPARED);
-        let threads = threads.min(worthwhile).min(units.len()).max(1);
-        let part = units.len().div_ceil(threads).max(1);
-        let found = std::thread::scope(|scope| {
-            let (first, others) = units.split_at(part.min(units.len()));
-            let shared = &shared;
-            let others: Vec<_> = others
-                .chunks(part)
-                .map(|units| scope.spawn(move || self.compare_units(units, shared, control)))
-                .collect();
-            let mut found = vec![self.compare_units(first, shared, control)];
-            let panicked = |_| Err(IndexError::Internal("a thread that compares a set panicked".into()));
-            found.extend(others.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)));
-            found.into_iter().collect::<Result<Vec<Vec<TopK>>, IndexError>>()
-        })?;
+        let found = self.compare_on(threads.min(worthwhile), &units, &shared, control)?;
         let lacking: u32 = shared.left.iter().map(|word| word.load(Relaxed).count_ones()).sum();
-        if lacking > 0 {
+        if lacking > 0 && !moves {
             let reason = format!("{lacking} of the {} rows of a set were not found", set.count());
             return Err(rows.set().damaged("its vectors", reason));
         }
@@ -227,8 +258,8 @@ impl Index {
         }
         let alignment = self.loaded.tier().profile().alignment;
         let spans = units.iter().map(|unit| rows.span(*unit)).filter(|span| span.len > 0);
-        let (mut cost, mut reads) =
-            (QueryStats { full_distances: set.count(), ..QueryStats::default() }, 0_u64);
+        let mut cost = QueryStats { full_distances: set.count() - lacking, ..QueryStats::default() };
+        let mut reads = 0_u64;
         spans.for_each(|span| {
             reads += 1;
             cost.bytes += span.aligned_len(alignment);
@@ -236,6 +267,30 @@ impl Index {
         cost.reads = reads as u32;
         cost.hops = reads.div_ceil(self.loaded.units_at_once()) as u32;
         Ok(Pass { nearest: merged(found, queries.count, k), cost })
+    }
+
+    /// Compares the rows of a set in `units` with all queries, on up to `threads` threads. Returns the
+    /// nearest rows of each query, for each thread.
+    fn compare_on(
+        &self,
+        threads: usize,
+        units: &[u32],
+        shared: &SharedPass<'_>,
+        control: Control<'_>,
+    ) -> Result<Vec<Vec<TopK>>, IndexError> {
+        let threads = threads.min(units.len()).max(1);
+        let part = units.len().div_ceil(threads).max(1);
+        std::thread::scope(|scope| {
+            let (first, others) = units.split_at(part.min(units.len()));
+            let others: Vec<_> = others
+                .chunks(part)
+                .map(|units| scope.spawn(move || self.compare_units(units, shared, control)))
+                .collect();
+            let mut found = vec![self.compare_units(first, shared, control)];
+            let panicked = |_| Err(IndexError::Internal("a thread that compares a set panicked".into()));
+            found.extend(others.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)));
+            found.into_iter().collect()
+        })
     }
 
     /// Compares the rows of a set in some units with all queries. Returns the nearest rows of each query.
@@ -248,7 +303,11 @@ impl Index {
         let rows = self.loaded.opened().rows();
         let exact = &rows.set().exact;
         let mut found: Vec<TopK> = shared.queries.iter().map(|_| TopK::new(shared.k)).collect();
+        let mut current = None;
         self.walk(&*rows, units.iter().copied(), control, |unit, id, row| {
+            if current.replace(unit) != Some(unit) {
+                shared.progress.add_unit();
+            }
             if let Some(at) = shared.located.get(id as usize) {
                 // Of several units with this vector, the first is kept, whatever the order of arrival.
                 at.fetch_min(unit, Relaxed);

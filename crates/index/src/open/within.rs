@@ -3,7 +3,7 @@
 use super::plan_within::{Planned, usable_neighbors};
 use super::pool::{Job, RawQueries};
 use super::result::{PhaseTime, UsedParams, collect};
-use super::scan::Pass;
+use super::scan::{Pass, SetScan};
 use super::{Index, SearchOptions, SearchRequest, SearchResult, thread_count};
 use crate::error::IndexError;
 use crate::query::within::RowFilter;
@@ -11,6 +11,7 @@ use crate::query::{NO_ID, OwnCosts, QueryStats, RowSet, SearchParams, SearchTota
 use bathyal_kernels::Neighbor;
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
+use bathyal_vectors::progress::Silent;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -157,7 +158,8 @@ impl Index {
         // The number of queries does not limit the threads: the rows are divided among them.
         let threads = thread_count(searching.options.threads).max(1);
         let (mut started, mut short) = (Instant::now(), false);
-        self.scan_set(&raw, k, set, threads, control, |first, pass| {
+        let scan = SetScan { k, set, whole: false, threads, control, progress: &Silent };
+        self.scan_set(&raw, &scan, |first, pass| {
             let Pass { nearest, mut cost } = pass;
             let ns = started.elapsed().as_nanos() as u64;
             started = Instant::now();

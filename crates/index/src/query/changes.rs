@@ -208,6 +208,12 @@ impl Changes {
         rows.get(..self.row_bytes).map(InsertedRow)
     }
 
+    /// Returns the ids of the vectors of the build that are not deleted.
+    pub(crate) fn built_ids(&self) -> impl Iterator<Item = u32> {
+        let built = (0..self.built.vectors()).map(|place| self.built.id(place));
+        built.filter(|id| !self.is_deleted(*id))
+    }
+
     /// Returns true if the index has a vector `id` that is not deleted.
     pub(crate) fn has(&self, id: u32) -> bool {
         let existed = self.built.place(id).is_some() || (self.built.next()..self.next).contains(&id);

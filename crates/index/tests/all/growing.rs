@@ -229,6 +229,10 @@ fn repeated_vectors_are_found_after_inserts_and_deletes() {
             let same = found.distances.iter().zip(&expected).filter(|(a, b)| (*a - *b).abs() <= 1e-2 * **b);
             let share = same.count() as f32 / expected.len() as f32;
             assert!(share > 0.98, "{share} of {k} neighbours");
+            let truth = index.exact_neighbors(&queries, k, 2, &Silent).unwrap();
+            assert!(truth.all_ids().iter().all(|id| live.contains(id)), "{truth:?}");
+            let own = truth.all_distances().unwrap().iter().zip(&expected);
+            own.for_each(|(own, exact)| assert!((own - exact).abs() <= 1e-4 * exact, "{own} {exact}"));
         }
     };
     let all: Vec<usize> = ids.keys().copied().collect();

@@ -96,6 +96,9 @@ fn check(index: &Index, model: &Model, queries: &VectorFile, what: &str) {
     for k in [1, 10, model.vectors.len(), model.vectors.len() + 3] {
         let found = index.search(queries, &options(k), Control::default()).unwrap();
         assert_eq!(found.k, k.min(model.vectors.len()), "{what}");
+        let truth = index.exact_neighbors(queries, k, 2, &Silent).unwrap();
+        assert_eq!((truth.k(), truth.all_ids()), (found.k, &found.ids[..]), "{what}: the ground truth");
+        assert_eq!(truth.all_distances(), Some(&found.distances[..]), "{what}: the ground truth");
         assert_eq!(found.notes.is_empty(), k <= model.vectors.len(), "{what}: {:?}", found.notes);
         for query in 0..queries.count() {
             let of_query = floats(element, queries.row(query));
