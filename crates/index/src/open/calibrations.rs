@@ -6,6 +6,7 @@
 use super::Index;
 use super::pool::RawQueries;
 use super::request::{Effort as Asked, MAX_SEARCH_LIST};
+use super::scan::PassSettings;
 use crate::calibrate::given_queries::{
     self, Conditions, EffortPoint, MEASURED_FACTORS, MEASURED_RECALLS, QueryCalibration, Reaching,
 };
@@ -391,9 +392,9 @@ impl Index {
     ) -> Result<IdFile, IndexError> {
         progress.stage("exact neighbours", queries.count as u64);
         let all = RowSet::all(self.stored.vectors() as u32);
-        let threads = super::thread_count(threads);
+        let settings = PassSettings { threads: super::thread_count(threads), control, pace: None };
         let (mut ids, mut distances) = (Vec::new(), Vec::new());
-        self.scan_set(queries, k, &all, threads, control, |first, pass| {
+        self.scan_set(queries, k, &all, settings, |first, pass| {
             for near in &pass.nearest {
                 ids.extend(near.iter().map(|near| near.id));
                 distances.extend(near.iter().map(|near| near.distance));
@@ -668,7 +669,7 @@ fn distant_profile(profile: &TierProfile) -> TierProfile {
 }
 
 /// Runs `work` with a control that is cancelled when `progress` is.
-fn with_control<R: Send>(
+pub(super) fn with_control<R: Send>(
     progress: &dyn Progress,
     work: impl FnOnce(Control<'_>) -> Result<R, IndexError>,
 ) -> Result<R, IndexError> {

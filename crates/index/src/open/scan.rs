@@ -7,6 +7,7 @@ use super::plan::SearchNeeds;
 use super::pool::RawQueries;
 use super::vectors::NOWHERE;
 use crate::allocate::{try_with_capacity, try_zeros};
+use crate::audit::Pace;
 use crate::error::IndexError;
 use crate::query::set::VectorSet;
 use crate::query::{QueryStats, RowSet};
@@ -25,6 +26,16 @@ const LEAST_UNITS: usize = 64;
 const LEAST_COMPARED: usize = 4096;
 /// Rows whose units are looked up at a time, if there is no memory for those of all vectors.
 const LOOKED_UP: usize = 16 << 10;
+
+/// How passes over a set run.
+#[derive(Clone, Copy)]
+pub(super) struct PassSettings<'a> {
+    /// The most threads.
+    pub(super) threads: usize,
+    pub(super) control: Control<'a>,
+    /// Pauses between the reads of background work.
+    pub(super) pace: Option<&'a Pace<'a>>,
+}
 
 /// The result of a pass over a set.
 pub(super) struct Pass {
@@ -116,16 +127,16 @@ impl Index {
         queries: &RawQueries,
         k: usize,
         set: &RowSet,
-        threads: usize,
-        control: Control<'_>,
+        settings: PassSettings<'_>,
         mut each: impl FnMut(usize, Pass),
     ) -> Result<(), IndexError> {
-        let (at_once, threads) = self.pass_of(queries.count, k, set, threads.max(1))?;
+        let (at_once, threads) = self.pass_of(queries.count, k, set, settings.threads.max(1))?;
+        let settings = PassSettings { threads, ..settings };
         for first in (0..queries.count).step_by(at_once) {
             let last = queries.count.min(first + at_once);
             let bytes = (first..last).flat_map(|row| queries.row(row)).copied().collect();
             let queries = RawQueries { bytes, count: last - first };
-            each(first, self.pass(&queries, k, set, threads, control)?);
+            each(first, self.pass(&queries, k, set, settings)?);
         }
         Ok(())
     }
@@ -188,9 +199,9 @@ impl Index {
         queries: &RawQueries,
         k: usize,
         set: &RowSet,
-        threads: usize,
-        control: Control<'_>,
+        settings: PassSettings<'_>,
     ) -> Result<Pass, IndexError> {
+        let PassSettings { threads, control, .. } = settings;
         let units = self.units_of_set(set, control)?;
         let rows = self.loaded.opened().rows();
         let prepared = PreparedQueries::new(rows.set(), queries);
@@ -210,9 +221,9 @@ impl Index {
             let shared = &shared;
             let others: Vec<_> = others
                 .chunks(part)
-                .map(|units| scope.spawn(move || self.compare_units(units, shared, control)))
+                .map(|units| scope.spawn(move || self.compare_units(units, shared, settings)))
                 .collect();
-            let mut found = vec![self.compare_units(first, shared, control)];
+            let mut found = vec![self.compare_units(first, shared, settings)];
             let panicked = |_| Err(IndexError::Internal("a thread that compares a set panicked".into()));
             found.extend(others.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)));
             found.into_iter().collect::<Result<Vec<Vec<TopK>>, IndexError>>()
@@ -243,12 +254,17 @@ impl Index {
         &self,
         units: &[u32],
         shared: &SharedPass<'_>,
-        control: Control<'_>,
+        settings: PassSettings<'_>,
     ) -> Result<Vec<TopK>, IndexError> {
         let rows = self.loaded.opened().rows();
         let exact = &rows.set().exact;
         let mut found: Vec<TopK> = shared.queries.iter().map(|_| TopK::new(shared.k)).collect();
-        self.walk(&*rows, units.iter().copied(), control, |unit, id, row| {
+        let mut last_unit = NOWHERE;
+        self.walk(&*rows, units.iter().copied(), settings.control, |unit, id, row| {
+            if let Some(pace) = settings.pace.filter(|_| unit != last_unit) {
+                last_unit = unit;
+                pace.step();
+            }
             if let Some(at) = shared.located.get(id as usize) {
                 // Of several units with this vector, the first is kept, whatever the order of arrival.
                 at.fetch_min(unit, Relaxed);
