@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bathyal import _bathyal
-from bathyal.arguments import Path, folders, memory_bytes, place, store_pairs
+from bathyal.arguments import OnMiss, Path, audited, folders, memory_bytes, place, store_pairs
 from bathyal.index import Index
 from bathyal.progress import Receiver, progress_receiver
 
@@ -27,6 +27,8 @@ def open(
     mini_batch: int | None = None,
     wait: bool = False,
     store_options: Mapping[str, str] | None = None,
+    audit: float | None = None,
+    on_miss: OnMiss = "note",
 ) -> Index:
     """Opens the index in the directory ``path``, or at an address in an object store: ``"s3://bucket/my.index"``,
     ``"gs://..."``, ``"az://..."``, or ``"memory://..."``, a store within the process; or in the memory of a
@@ -76,6 +78,12 @@ def open(
             store slower). For a memory node: ``keys`` (the file ``client.json`` that it wrote), or ``token``
             and ``peer_key``, ``transport`` (``"auto"``, ``"tcp"``, ``"shm"``, ``"verbs"``), ``doorbell``,
             ``timeout`` and ``wait`` (seconds), and ``scratch``. Keys and values are text.
+        audit: share of the queries that are answered exactly, too, such as 0.001, by a background thread that
+            works for at most 5% of the time, on cores that are idle otherwise; :meth:`Index.stats` has the recall that
+            searches find. None audits none.
+        on_miss: what follows if searches find less than the recall that they ask for: ``"note"`` adds a note to
+            their answers; ``"raise_effort"`` also makes the effort for a higher recall, and lowers it again
+            where that is more than enough.
 
     Raises:
         FileNotFoundError: nothing is at ``path``, or a part is missing: its disk is named.
@@ -105,8 +113,10 @@ def open(
     budget, at = memory_bytes(memory), (place(path), folders(stripe), store_pairs(store_options))
     options: dict[str, Any] = dict(tier=tier, memory=budget, delay=delay, profile=profile, stripe=stripe)
     options |= dict(numa=numa, device=device, mini_batch=mini_batch, wait=wait, store_options=store_options)
+    options |= dict(audit=audit, on_miss=on_miss)
+    watched = audited(audit, on_miss)
     with progress_receiver(progress) as receiver:
         handle = _bathyal.IndexHandle.open(
-            at, (tier, numa, bool(wait), (device, mini_batch)), budget, receiver, delay, profile
+            at, (tier, numa, bool(wait), (device, mini_batch)), budget, receiver, delay, profile, watched
         )
         return Index(handle, path, options)
