@@ -56,8 +56,8 @@ pub struct CollectionOptions {
     pub flat_below_rows: usize,
     /// Number of versions to keep besides the latest; they can be opened by their number.
     pub keep_versions: usize,
-    /// The audit of live searches; `None` audits none. It compares the answers of all parts with all rows that
-    /// the search saw and that match its filter. Those of snapshots are not audited.
+    /// The audit of live searches; `None` audits none. It compares the answers of all parts with all rows
+    /// that the search saw and that match its filter. Those of snapshots are not audited.
     pub audit: Option<AuditOptions>,
 }
 

@@ -18,6 +18,7 @@ pub const FINISHED: &[&str] = &[
     "crates/index/benches",
     "crates/index/examples",
     "crates/index/src/allocate.rs",
+    "crates/index/src/audit",
     "crates/index/src/build",
     "crates/index/src/calibrate",
     "crates/index/src/cost",

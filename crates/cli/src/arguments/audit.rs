@@ -13,10 +13,10 @@ use super::stripe::PartsArguments;
 /// `bathyal audit`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The queries are answered by searches for each recall, and exactly, by one pass over the index. The answer has \
-the recall that was found, with its 95% confidence interval. The exit code is 1 if a recall that was asked for \
-lies above its interval. `bathyal calibrate` with such queries mends it. Of more than --queries, a sample is \
-audited.
+The queries are answered by searches for each recall, and exactly, by one pass over the index. The answer \
+has the recall that was found, with its 95% confidence interval. The exit code is 1 if a recall that was \
+asked for lies above its interval. `bathyal calibrate` with such queries mends it. Of more than --queries, \
+a sample is audited.
 
 Examples:
   bathyal audit my.index queries.fbin
@@ -31,14 +31,15 @@ pub struct AuditArguments {
     #[arg(long, value_name = "RECALLS", value_delimiter = ',', default_value = DEFAULT_RECALL.to_string())]
     pub recall: Vec<f32>,
     /// Neighbours per query
-    #[arg(short, default_value_t = DEFAULT_K as u32, value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
+    #[arg(short, default_value_t = DEFAULT_K as u32,
+          value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
     pub k: u32,
     /// Most queries to audit; of more, a sample is taken
     #[arg(long = "queries", value_name = "QUERIES", default_value_t = MOST_AUDITED as u32,
           value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
     pub count: u32,
-    /// Calibration that gives the effort for a recall: a name of `bathyal calibrate --name`, or build for that
-    /// of the build [default: as for `bathyal search`]
+    /// Calibration that gives the effort for a recall: a name of `bathyal calibrate --name`, or build for
+    /// that of the build [default: as for `bathyal search`]
     #[arg(long, value_name = "NAME")]
     pub calibration: Option<String>,
     /// Threads; 0 or auto means all cores

@@ -48,8 +48,8 @@ pub(super) fn run(arguments: &AuditArguments, console: &Console) -> Result<(), F
 fn failure(arguments: &AuditArguments, missed: &AuditedRecall) -> Failure {
     let (index, queries) = (arguments.index.display(), arguments.queries.display());
     Failure::new(format!(
-        "{index}: searches for recall {} find {:.3}; calibrate it with such queries: bathyal calibrate {index} \
-         {queries}",
+        "{index}: searches for recall {} find {:.3}; calibrate it with such queries: bathyal \
+         calibrate {index} {queries}",
         missed.asked, missed.estimate.found
     ))
 }
@@ -68,8 +68,8 @@ fn text(answer: &AuditOutput) -> String {
         let verdict = if *reached { "" } else { "  MISSED" };
         let _ = writeln!(
             text,
-            "recall        asked for {asked}: found {:.3}, between {:.3} and {:.3}; less than half in {:.1}% of \
-             the queries{verdict}",
+            "recall        asked for {asked}: found {:.3}, between {:.3} and {:.3}; less than half in {:.1}% \
+             of the queries{verdict}",
             estimate.found,
             estimate.low,
             estimate.high,

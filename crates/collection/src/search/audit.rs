@@ -62,8 +62,8 @@ impl CollectionAudit {
         }
     }
 
-    /// Chooses some of the answers to `queries` for the audit, which compares them with the rows of `state`, where
-    /// they were found. Returns the answers with the note of the search.
+    /// Chooses some of the answers to `queries` for the audit, which compares them with the rows of `state`,
+    /// where they were found. Returns the answers with the note of the search.
     pub(crate) fn add(
         &self,
         watched: &Watched,

@@ -105,11 +105,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<Answer: Send + 'static> Auditor<Answer> {
-    /// Starts the thread. It calls `audit` with some answers at a time, which has to call [`Pace::step`] again
-    /// and again.
+    /// Starts the thread. It calls `audit` with some answers at a time, which has to call [`Pace::step`]
+    /// again and again.
     ///
     /// # Errors
-    /// [`IndexError::Parameter`] for options out of range; [`IndexError::Tier`] if the system starts no thread.
+    /// [`IndexError::Parameter`] for options out of range; [`IndexError::Tier`] if the system starts no
+    /// thread.
     pub fn start<Failure: Display>(
         options: AuditOptions,
         audit: impl Fn(&[Answer], &Pace<'_>) -> Result<Audited, Failure> + Send + 'static,
@@ -149,8 +150,8 @@ impl<Answer: Send + 'static> Auditor<Answer> {
         }
     }
 
-    /// Returns the numbers of the queries of a batch of `count` that are audited. Costs one atomic addition if
-    /// there are none.
+    /// Returns the numbers of the queries of a batch of `count` that are audited. Costs one atomic addition
+    /// if there are none.
     pub fn choose(&self, count: usize) -> impl Iterator<Item = usize> + use<Answer> {
         let first = self.shared.queries.fetch_add(count as u64, Relaxed);
         // 2^64 does not fit; a share of 1 is all but one in 2^64.

@@ -10,8 +10,8 @@ const NORMAL: f64 = 1.96;
 /// Returns the recall of one answer: `exact` are the nearest neighbours, at least `k` unless there are fewer,
 /// and `found` those of the search, each with its distance, nearest first. `None` without neighbours.
 ///
-/// Counts by [`recall_of_query`]. A found neighbour as far away as the last of the `k` nearest is correct, since
-/// the order of equal distances is arbitrary.
+/// Counts by [`recall_of_query`]. A found neighbour as far away as the last of the `k` nearest is correct,
+/// since the order of equal distances is arbitrary.
 pub fn recall_of_answer<Id: Ord + Copy>(
     exact: &[(Id, f32)],
     found: &[(Id, f32)],
@@ -89,9 +89,9 @@ impl RecallSums {
     }
 }
 
-/// The mean recall of audited queries. A mean over other queries of the same kind lies between `low` and `high`
-/// in 95 of 100 cases. The hits of one query depend on each other, so the interval is that of the queries'
-/// recalls (Student's), not that of single hits.
+/// The mean recall of audited queries. A mean over other queries of the same kind lies between `low` and
+/// `high` in 95 of 100 cases. The hits of one query depend on each other, so the interval is that of the
+/// queries' recalls (Student's), not that of single hits.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct RecallEstimate {
     /// Audited queries.

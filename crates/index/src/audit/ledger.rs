@@ -7,8 +7,8 @@ use serde::Serialize;
 
 /// The fewest audited queries on which anything is decided: the interval of fewer is not reliable.
 const LEAST_QUERIES: u64 = 50;
-/// The fewest audited queries after which a raised effort is lowered: far more than for raising it, so that it
-/// is low for a short part of the time where it is not enough.
+/// The fewest audited queries after which a raised effort is lowered: far more than for raising it, so that
+/// it is low for a short part of the time where it is not enough.
 const LEAST_TO_LOWER: u64 = 500;
 /// Queries of half a window. The recall of the last one to two halves is reported.
 const HALF_WINDOW: u64 = 500;

@@ -14,7 +14,8 @@ pub enum OnMiss {
     /// Answers get a note.
     #[default]
     Note,
-    /// The recall that is asked of the calibration is raised, and lowered again where that is more than enough.
+    /// The recall that is asked of the calibration is raised, and lowered again where that is more than
+    /// enough.
     RaiseEffort {
         /// Times that the miss (1 - recall) is halved; then the largest effort is used.
         most: u32,
@@ -40,8 +41,8 @@ pub struct AuditOptions {
     pub share: f64,
     /// The reaction to searches that find less than they ask for.
     pub on_miss: OnMiss,
-    /// Share of the time for which the auditing thread works, above 0 and at most 1. Queries that it has no time
-    /// for are dropped, and counted.
+    /// Share of the time for which the auditing thread works, above 0 and at most 1. Queries that it has no
+    /// time for are dropped, and counted.
     pub busy: f64,
 }
 

@@ -100,8 +100,8 @@ impl Index {
     /// recall that each of the searches found, with its confidence interval.
     ///
     /// # Errors
-    /// [`IndexError::Parameter`] for queries or a request that do not fit the index, and for an index that has
-    /// changed since its build; damage and device errors; [`IndexError::Cancelled`].
+    /// [`IndexError::Parameter`] for queries or a request that do not fit the index, and for an index that
+    /// has changed since its build; damage and device errors; [`IndexError::Cancelled`].
     pub fn audit(
         &self,
         queries: &VectorFile,
