@@ -98,8 +98,7 @@ class IndexHandle:
         tier: tuple[str, str | None, bool, tuple[str, int | None]],
         memory: int | None,
         progress: _Progress,
-        delay: str | None,
-        profile: _Path | None,
+        device_profile: tuple[str | None, _Path | None],
         audit: tuple[float, str] | None,
     ) -> IndexHandle: ...
     def close(self) -> None: ...

@@ -79,8 +79,8 @@ def open(
             and ``peer_key``, ``transport`` (``"auto"``, ``"tcp"``, ``"shm"``, ``"verbs"``), ``doorbell``,
             ``timeout`` and ``wait`` (seconds), and ``scratch``. Keys and values are text.
         audit: share of the queries that are answered exactly, too, such as 0.001, by a background thread that
-            works for at most 5% of the time, on cores that are idle otherwise; :meth:`Index.stats` has the recall that
-            searches find. None audits none.
+            works for at most 5% of the time, on cores that are idle otherwise; :meth:`Index.stats` has the recall
+            that searches find. None audits none.
         on_miss: what follows if searches find less than the recall that they ask for: ``"note"`` adds a note to
             their answers; ``"raise_effort"`` also makes the effort for a higher recall, and lowers it again
             where that is more than enough.
@@ -117,6 +117,6 @@ def open(
     watched = audited(audit, on_miss)
     with progress_receiver(progress) as receiver:
         handle = _bathyal.IndexHandle.open(
-            at, (tier, numa, bool(wait), (device, mini_batch)), budget, receiver, delay, profile, watched
+            at, (tier, numa, bool(wait), (device, mini_batch)), budget, receiver, (delay, profile), watched
         )
         return Index(handle, path, options)

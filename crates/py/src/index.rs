@@ -324,17 +324,17 @@ impl IndexHandle {
 impl IndexHandle {
     /// Opens the index at a place.
     #[staticmethod]
-    #[pyo3(signature = (place, tier, memory, progress, delay, profile, audit))]
+    #[pyo3(signature = (place, tier, memory, progress, device_profile, audit))]
     fn open(
         py: Python<'_>,
         place: Place,
         tier: (&str, Option<&str>, bool, (&str, Option<u32>)),
         memory: Option<u64>,
         progress: Option<Py<PyAny>>,
-        delay: Option<&str>,
-        profile: Option<PathBuf>,
+        device_profile: (Option<&str>, Option<PathBuf>),
         audit: Option<AuditArguments>,
     ) -> PyResult<IndexHandle> {
+        let (delay, profile) = device_profile;
         let ((path, stripe, store), (tier, numa, wait, (device, mini_batch))) = (place, tier);
         let tier: TierChoice = tier.parse().map_err(PyValueError::new_err::<String>)?;
         let numa = numa.map(str::parse).transpose().map_err(PyValueError::new_err::<String>)?;
