@@ -78,12 +78,9 @@ def open(
             store slower). For a memory node: ``keys`` (the file ``client.json`` that it wrote), or ``token``
             and ``peer_key``, ``transport`` (``"auto"``, ``"tcp"``, ``"shm"``, ``"verbs"``), ``doorbell``,
             ``timeout`` and ``wait`` (seconds), and ``scratch``. Keys and values are text.
-        audit: share of the queries that are answered exactly, too, such as 0.001, by a background thread that
-            works for at most 5% of the time, on cores that are idle otherwise; :meth:`Index.stats` has the recall
-            that searches find. None audits none.
-        on_miss: what follows if searches find less than the recall that they ask for: ``"note"`` adds a note to
-            their answers; ``"raise_effort"`` also makes the effort for a higher recall, and lowers it again
-            where that is more than enough.
+        audit: share of the queries that a background thread answers exactly, too, such as 0.001, in at most 5% of
+            its time; :meth:`Index.stats` then has the recall that searches find.
+        on_miss: ``"note"`` adds a note if searches find too little; ``"raise_effort"`` also raises their effort.
 
     Raises:
         FileNotFoundError: nothing is at ``path``, or a part is missing: its disk is named.
@@ -92,13 +89,9 @@ def open(
         ValueError: an unknown tier or device; ``mini_batch`` or ``tier="gpu"`` without a graphics card;
             ``profile`` is not a profile; the index cannot be searched on a graphics card.
         Error: ``path`` holds something else than an index, or an index of a later version.
-        DamagedIndexError: a file that is loaded does not match its checksum, or a part belongs to another
-            index.
-        MemoryError: ``memory``, or that of the graphics card, is too small; the message says how much is
-            needed.
-        ValueError: an invalid address, or invalid options of a store.
-        ValueError: ``tier`` names memory that does not exist, is too small or holds something else; an
-            unknown ``numa``, or one that the system does not allow.
+        DamagedIndexError: a file that is loaded does not match its checksum, or a part is another index's.
+        MemoryError: ``memory``, or that of the graphics card, is too small; the message says what is needed.
+        ValueError: an invalid address, store option, ``numa`` or ``audit``; memory of ``tier`` that cannot be used.
 
     >>> import numpy as np, bathyal
     >>> vectors = np.eye(8, dtype=np.float32)
@@ -114,9 +107,9 @@ def open(
     options: dict[str, Any] = dict(tier=tier, memory=budget, delay=delay, profile=profile, stripe=stripe)
     options |= dict(numa=numa, device=device, mini_batch=mini_batch, wait=wait, store_options=store_options)
     options |= dict(audit=audit, on_miss=on_miss)
-    watched = audited(audit, on_miss)
+    emulated, watched = (delay, profile), audited(audit, on_miss)
     with progress_receiver(progress) as receiver:
         handle = _bathyal.IndexHandle.open(
-            at, (tier, numa, bool(wait), (device, mini_batch)), budget, receiver, (delay, profile), watched
+            at, (tier, numa, bool(wait), (device, mini_batch)), budget, receiver, emulated, watched
         )
         return Index(handle, path, options)

@@ -1,9 +1,9 @@
 //! The audit of an index with given queries: which recall do searches for a recall find?
 
 use super::calibrations::with_control;
+use super::control::PassSettings;
 use super::pool::RawQueries;
 use super::request::{DEFAULT_K, DEFAULT_RECALL};
-use super::scan::PassSettings;
 use super::{CalibrationChoice, Effort, Index, SearchOptions, SearchRequest, SearchResult, thread_count};
 use crate::audit::{Pace, RecallEstimate, RecallSums, recall_of_answer};
 use crate::error::IndexError;

@@ -4,9 +4,9 @@
 //! calibrations is read when the first search asks for a recall.
 
 use super::Index;
+use super::control::PassSettings;
 use super::pool::RawQueries;
 use super::request::{Effort as Asked, MAX_SEARCH_LIST};
-use super::scan::PassSettings;
 use crate::calibrate::given_queries::{
     self, Conditions, EffortPoint, MEASURED_FACTORS, MEASURED_RECALLS, QueryCalibration, Reaching,
 };

@@ -1,5 +1,6 @@
 //! The ways in which a caller ends or observes a search.
 
+use crate::audit::Pace;
 use crate::error::IndexError;
 use bathyal_tier::Control;
 use std::sync::atomic::Ordering;
@@ -14,6 +15,16 @@ pub(super) fn check_control(control: Control<'_>) -> Result<(), IndexError> {
         (false, true) => Err(IndexError::Deadline),
         (false, false) => Ok(()),
     }
+}
+
+/// How passes over a set run.
+#[derive(Clone, Copy)]
+pub(super) struct PassSettings<'a> {
+    /// The most threads.
+    pub(super) threads: usize,
+    pub(super) control: Control<'a>,
+    /// Pauses between the reads of background work.
+    pub(super) pace: Option<&'a Pace<'a>>,
 }
 
 /// The ways to end or to observe a search while the calling thread waits for it.

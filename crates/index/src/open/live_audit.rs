@@ -1,7 +1,7 @@
 //! The audit of live searches of an index: some queries are answered exactly, in the background.
 
+use super::control::PassSettings;
 use super::pool::RawQueries;
-use super::scan::PassSettings;
 use super::{Effort, Index, SearchOptions, SearchRequest, SearchResult};
 use crate::audit::{Asked, Audited, Auditor, Pace, Verdict, recall_of_answer};
 use crate::error::IndexError;

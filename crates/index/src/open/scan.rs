@@ -2,12 +2,11 @@
 //! by all threads.
 
 use super::Index;
-use super::control::check_control;
+use super::control::{PassSettings, check_control};
 use super::plan::SearchNeeds;
 use super::pool::RawQueries;
 use super::vectors::NOWHERE;
 use crate::allocate::{try_with_capacity, try_zeros};
-use crate::audit::Pace;
 use crate::error::IndexError;
 use crate::query::set::VectorSet;
 use crate::query::{QueryStats, RowSet};
@@ -26,16 +25,6 @@ const LEAST_UNITS: usize = 64;
 const LEAST_COMPARED: usize = 4096;
 /// Rows whose units are looked up at a time, if there is no memory for those of all vectors.
 const LOOKED_UP: usize = 16 << 10;
-
-/// How passes over a set run.
-#[derive(Clone, Copy)]
-pub(super) struct PassSettings<'a> {
-    /// The most threads.
-    pub(super) threads: usize,
-    pub(super) control: Control<'a>,
-    /// Pauses between the reads of background work.
-    pub(super) pace: Option<&'a Pace<'a>>,
-}
 
 /// The result of a pass over a set.
 pub(super) struct Pass {

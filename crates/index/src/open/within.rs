@@ -1,9 +1,10 @@
 //! Search within a set of rows of an index, in every family: for example the rows that match a filter.
 
+use super::control::PassSettings;
 use super::plan_within::{Planned, usable_neighbors};
 use super::pool::{Job, RawQueries};
 use super::result::{PhaseTime, UsedParams, collect};
-use super::scan::{Pass, PassSettings};
+use super::scan::Pass;
 use super::{Index, SearchOptions, SearchRequest, SearchResult, thread_count};
 use crate::error::IndexError;
 use crate::query::within::RowFilter;
