@@ -98,8 +98,8 @@ class IndexHandle:
         tier: tuple[str, str | None, bool, tuple[str, int | None]],
         memory: int | None,
         progress: _Progress,
-        delay: str | None,
-        profile: _Path | None,
+        device_profile: tuple[str | None, _Path | None],
+        audit: tuple[float, str] | None,
     ) -> IndexHandle: ...
     def close(self) -> None: ...
     def share(self) -> IndexHandle: ...
@@ -132,6 +132,14 @@ class IndexHandle:
         count: tuple[int, int],
         progress: _Progress,
     ) -> str: ...
+    def audit(
+        self,
+        queries: NDArray[Any],
+        recalls: list[float],
+        calibration: str | None,
+        counts: tuple[int, int, int],
+        progress: _Progress,
+    ) -> str: ...
     def calibrations(self) -> str: ...
     def remove_calibration(self, name: str) -> bool: ...
     def search(self, queries: NDArray[Any], arguments: _SearchArguments) -> _Answers: ...
@@ -150,6 +158,7 @@ class _CollectionArguments(TypedDict):
     background: bool
     flat_below: int | None
     keep_versions: int
+    audit: tuple[float, str] | None
 
 class _FileArguments(TypedDict):
     upsert: bool

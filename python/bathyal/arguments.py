@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 Path = str | os.PathLike[str]
 Data = Path | NDArray[Any]
 Metric = Literal["l2", "ip", "cosine", "hamming"]
+OnMiss = Literal["note", "raise_effort"]
 
 DTYPES: dict[str, np.dtype[Any]] = {
     "f32": np.dtype(np.float32),
@@ -195,3 +196,14 @@ def family_options(options: Mapping[str, object]) -> dict[str, int | float | str
                 raise ValueError(f"{name} is {value}; expected a finite number") from None
             values[name] = float(value)
     return values
+
+
+def audited(audit: float | None, on_miss: OnMiss) -> tuple[float, str] | None:
+    """Returns the options of the audit of live searches; None without one."""
+    if on_miss not in get_args(OnMiss):
+        raise ValueError(f"on_miss is {on_miss!r}: it is one of {', '.join(get_args(OnMiss))}")
+    if audit is None:
+        if on_miss != "note":
+            raise ValueError(f"on_miss is {on_miss!r}, but nothing is audited; give audit, too")
+        return None
+    return float(audit), on_miss

@@ -164,7 +164,7 @@ def _open_built(at: tuple[Path, list[tuple[str, str]], Any], budget: int | None,
     """Opens the built index."""
     to, store, store_options = at
     handle = _bathyal.IndexHandle.open(
-        (to, [], store), ("file", None, False, ("cpu", None)), budget, None, None, None
+        (to, [], store), ("file", None, False, ("cpu", None)), budget, None, (None, None), None
     )
     return Index(handle, to, {"memory": budget, "store_options": store_options}, json.loads(report))
 

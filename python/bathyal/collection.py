@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 from bathyal import _bathyal, awaiting
-from bathyal.arguments import Metric, Path, columns, memory_bytes, place, store_pairs, whole
+from bathyal.arguments import Metric, OnMiss, Path, audited, columns, memory_bytes, place, store_pairs, whole
 from bathyal.files import read_here, with_ids
 from bathyal.found_rows import Written
 from bathyal.progress import Receiver, progress_receiver
@@ -143,6 +143,8 @@ class Collection(Reading):
         keep_versions: int = 0,
         tier: str = "file",
         store_options: Mapping[str, str] | None = None,
+        audit: float | None = None,
+        on_miss: OnMiss = "note",
     ) -> Collection:
         """Opens the collection at ``path``.
 
@@ -167,6 +169,8 @@ class Collection(Reading):
             keep_versions: number of versions to keep besides the latest.
             tier: as for :func:`bathyal.open`, for the indexes of segments.
             store_options: as for :func:`bathyal.open`.
+            audit, on_miss: as for :func:`bathyal.open`. Answers are compared with all rows that the search saw
+                and that match its filter. Searches of snapshots are not audited.
 
         Raises:
             FileNotFoundError: nothing is at ``path``.
@@ -189,6 +193,7 @@ class Collection(Reading):
             keep_versions=keep_versions,
             tier=tier,
             store_options=store_options,
+            audit=audited(audit, on_miss),
         )
         number = None if version is None else whole("version", version, most=2**63 - 1)
         if number is not None:
@@ -602,8 +607,8 @@ class Collection(Reading):
     def stats(self) -> dict[str, Any]:
         """Counters for a monitoring system: those of :meth:`inspect`, and of the searches of this object,
         except those of snapshots: ``searches`` (batches of queries), ``queries``, ``errors`` (batches that
-        failed), ``reads``, ``read_bytes``, ``code_distances``, ``full_distances`` and ``search_seconds``. See
-        :meth:`prometheus`.
+        failed), ``reads``, ``read_bytes``, ``code_distances``, ``full_distances`` and ``search_seconds``, and
+        ``audit`` as in :meth:`Index.stats`. See :meth:`prometheus`.
 
         >>> import numpy as np, bathyal
         >>> docs = bathyal.Collection.create("memory://counted", dim=8, id="u64")
@@ -684,6 +689,7 @@ def _opening(
     keep_versions: int,
     tier: str,
     store_options: Mapping[str, str] | None,
+    audit: tuple[float, str] | None = None,
 ) -> _bathyal._CollectionArguments:
     """Returns the checked arguments for opening a collection."""
     return {
@@ -700,6 +706,7 @@ def _opening(
         "background": bool(background),
         "flat_below": None if flat_below is None else whole("flat_below", flat_below),
         "keep_versions": whole("keep_versions", keep_versions),
+        "audit": audit,
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -314,6 +314,56 @@ class Index:
         """Removes a calibration of :meth:`calibrate`. Returns False if there is none of this name."""
         return self._handle.remove_calibration(name)
 
+    def audit(
+        self,
+        queries: ArrayLike | Path,
+        *,
+        k: int = 10,
+        recall: float | Sequence[float] = 0.95,
+        calibration: str | None = None,
+        max_queries: int = 1000,
+        threads: int = 0,
+        progress: bool | Receiver = True,
+    ) -> dict[str, Any]:
+        """Answers ``queries`` by searches for each ``recall``, and exactly by one pass over the vectors, and
+        reports the recall that the searches found.
+
+        Args:
+            queries: queries like those of users, some hundred or more, converted as :meth:`search` converts
+                them.
+            k, calibration, threads: as for :meth:`search`.
+            recall: the recall to ask for, or several.
+            max_queries: most queries to answer; of more, a sample is taken.
+            progress: as :func:`build` takes it.
+
+        Returns ``queries``, ``k``, ``notes``, ``seconds``, ``exact_seconds``, ``exact_bytes`` (read for the
+        exact answers) and ``recalls``: for each, the recall ``asked`` for and ``found``, the 95% confidence
+        interval from ``low`` to ``high``, ``poor`` (the share of the queries that found less than half), and
+        ``reached`` (False if ``asked`` lies above the interval; :meth:`calibrate` with such queries mends
+        that).
+
+        Raises:
+            ValueError: arguments that do not fit the index, or an index that has changed since its build.
+
+        >>> import numpy as np, bathyal
+        >>> vectors = np.random.default_rng(1).standard_normal((2000, 16), dtype=np.float32)
+        >>> index = bathyal.build(vectors[:1900], "audited.index")
+        >>> audited = index.audit(vectors[1900:], recall=[0.5, 0.9])["recalls"]
+        >>> [one["reached"] for one in audited], audited[1]["low"] <= audited[1]["found"]
+        ([True, True], True)
+        """
+        rows, _ = rows_of(queries, self._element, self._dim)
+        recalls = [float(one) for one in np.atleast_1d(recall)]
+        counts = (
+            whole("k", k, least=1),
+            whole("max_queries", max_queries, least=1),
+            whole("threads", threads),
+        )
+        with progress_receiver(progress) as receiver:
+            text = self._handle.audit(rows, recalls, calibration, counts, receiver)
+        report: dict[str, Any] = json.loads(text)
+        return report
+
     def explain(
         self,
         query: ArrayLike,
@@ -516,6 +566,13 @@ class Index:
         None for an index on this machine), ``store_cache`` (lookups of the cache in front of the store, by
         kind of file), ``store_cache_rounds`` (the same by round of reads: the first 12 one by one, then all
         later ones together) and more. See :meth:`prometheus`.
+
+        With ``audit`` of :func:`bathyal.open`, ``audit`` has the queries ``sampled``, ``waiting``, ``dropped``
+        (the audit had no time for them) and ``discarded`` (the vectors or the effort had changed), the
+        ``seconds`` and ``bytes`` that it took, and ``recalls``: for each recall ``asked`` for, the recall
+        ``found`` by the last 500 to 1000 audited ``queries``, its 95% confidence interval from ``low`` to
+        ``high``, ``missed`` (True if ``asked`` lies above it), and ``effort_for`` (the recall for which searches
+        make the effort now).
 
         >>> import numpy as np, bathyal
         >>> index = bathyal.build(np.eye(8, dtype=np.float32), "counted.index")

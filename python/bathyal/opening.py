@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bathyal import _bathyal
-from bathyal.arguments import Path, folders, memory_bytes, place, store_pairs
+from bathyal.arguments import OnMiss, Path, audited, folders, memory_bytes, place, store_pairs
 from bathyal.index import Index
 from bathyal.progress import Receiver, progress_receiver
 
@@ -27,6 +27,8 @@ def open(
     mini_batch: int | None = None,
     wait: bool = False,
     store_options: Mapping[str, str] | None = None,
+    audit: float | None = None,
+    on_miss: OnMiss = "note",
 ) -> Index:
     """Opens the index in the directory ``path``, or at an address in an object store: ``"s3://bucket/my.index"``,
     ``"gs://..."``, ``"az://..."``, or ``"memory://..."``, a store within the process; or in the memory of a
@@ -76,6 +78,9 @@ def open(
             store slower). For a memory node: ``keys`` (the file ``client.json`` that it wrote), or ``token``
             and ``peer_key``, ``transport`` (``"auto"``, ``"tcp"``, ``"shm"``, ``"verbs"``), ``doorbell``,
             ``timeout`` and ``wait`` (seconds), and ``scratch``. Keys and values are text.
+        audit: share of the queries that a background thread answers exactly, too, such as 0.001, in at most 5% of
+            its time; :meth:`Index.stats` then has the recall that searches find.
+        on_miss: ``"note"`` adds a note if searches find too little; ``"raise_effort"`` also raises their effort.
 
     Raises:
         FileNotFoundError: nothing is at ``path``, or a part is missing: its disk is named.
@@ -84,13 +89,9 @@ def open(
         ValueError: an unknown tier or device; ``mini_batch`` or ``tier="gpu"`` without a graphics card;
             ``profile`` is not a profile; the index cannot be searched on a graphics card.
         Error: ``path`` holds something else than an index, or an index of a later version.
-        DamagedIndexError: a file that is loaded does not match its checksum, or a part belongs to another
-            index.
-        MemoryError: ``memory``, or that of the graphics card, is too small; the message says how much is
-            needed.
-        ValueError: an invalid address, or invalid options of a store.
-        ValueError: ``tier`` names memory that does not exist, is too small or holds something else; an
-            unknown ``numa``, or one that the system does not allow.
+        DamagedIndexError: a file that is loaded does not match its checksum, or a part is another index's.
+        MemoryError: ``memory``, or that of the graphics card, is too small; the message says what is needed.
+        ValueError: an invalid address, store option, ``numa`` or ``audit``; memory of ``tier`` that cannot be used.
 
     >>> import numpy as np, bathyal
     >>> vectors = np.eye(8, dtype=np.float32)
@@ -105,8 +106,10 @@ def open(
     budget, at = memory_bytes(memory), (place(path), folders(stripe), store_pairs(store_options))
     options: dict[str, Any] = dict(tier=tier, memory=budget, delay=delay, profile=profile, stripe=stripe)
     options |= dict(numa=numa, device=device, mini_batch=mini_batch, wait=wait, store_options=store_options)
+    options |= dict(audit=audit, on_miss=on_miss)
+    emulated, watched = (delay, profile), audited(audit, on_miss)
     with progress_receiver(progress) as receiver:
         handle = _bathyal.IndexHandle.open(
-            at, (tier, numa, bool(wait), (device, mini_batch)), budget, receiver, delay, profile
+            at, (tier, numa, bool(wait), (device, mini_batch)), budget, receiver, emulated, watched
         )
         return Index(handle, path, options)

@@ -5,6 +5,7 @@ import inspect
 import json
 import pickle
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -260,6 +261,34 @@ def test_an_index_is_calibrated_with_given_queries(tmp_path):
         with pytest.raises(ValueError, match="groundtruth is"):
             index.calibrate(given, groundtruth=np.ones(3), progress=False)
         assert index.remove_calibration("far") and not index.remove_calibration("far")
+
+
+def test_the_recall_of_searches_is_audited(tmp_path):
+    random = np.random.default_rng(5)
+    base = clustered("f32", 3000, 24, 1)
+    far = random.uniform(base.min(), base.max(), (200, 24)).astype(np.float32)
+    truth, distances = bathyal.groundtruth(base, far, "l2", k=100)
+    bathyal.build(base, tmp_path / "i", metric="l2", family="graph", max_degree=12).close()
+    with bathyal.open(tmp_path / "i", audit=1, on_miss="raise_effort") as index:
+        report = index.audit(far, recall=(0.5, 0.9), progress=False)
+        assert (report["queries"], [one["asked"] for one in report["recalls"]]) == (200, [0.5, 0.9])
+        expected = bathyal.recall(index.search(far, recall=0.9).ids, truth, distances)
+        assert report["recalls"][1]["found"] == pytest.approx(expected)
+        deadline = time.monotonic() + 60
+        while not (audit := index.stats()["audit"])["recalls"] and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert audit["recalls"][0]["asked"] == 0.9 and audit["seconds"] > 0
+        assert "bathyal_audit_recall{" in index.prometheus()
+        with pytest.raises(ValueError, match=r"recall is 0"):
+            index.audit(far, recall=[0.9, 0], progress=False)
+    with bathyal.open(tmp_path / "i") as index:
+        assert "audit" not in index.stats()
+    with pytest.raises(ValueError, match=r"audit is 2; it is a share"):
+        bathyal.open(tmp_path / "i", audit=2)
+    with pytest.raises(ValueError, match="nothing is audited"):
+        bathyal.open(tmp_path / "i", on_miss="raise_effort")
+    with pytest.raises(ValueError, match="one of note, raise_effort"):
+        bathyal.open(tmp_path / "i", audit=0.1, on_miss="shout")
 
 
 @pytest.mark.parametrize(

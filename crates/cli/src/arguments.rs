@@ -1,5 +1,6 @@
 //! The command line of `bathyal`: subcommands, options and their help.
 
+mod audit;
 mod calibrate;
 mod collection;
 mod collection_change;
@@ -19,6 +20,7 @@ mod store;
 mod stripe;
 mod warm;
 
+pub use audit::AuditArguments;
 pub use calibrate::CalibrateArguments;
 pub use collection::CollectionCommand;
 pub use collection_change::{
@@ -97,6 +99,8 @@ pub enum Command {
     Bench(BenchArguments),
     /// Measure which effort reaches which recall with your queries, for searches of an existing index
     Calibrate(CalibrateArguments),
+    /// Answer queries by searches and exactly, and report the recall that the searches find
+    Audit(AuditArguments),
     /// Find the exact neighbours of a file of queries by comparing every vector
     Groundtruth(GroundtruthArguments),
     /// Convert a file of vectors or ids to another format or element

@@ -10,7 +10,7 @@ use crate::removal::{RemovedCollection, RemovedKind, remove_at};
 use crate::repair::{RepairOptions, RepairReport, repair};
 use crate::rows::Rows;
 use crate::schema::Schema;
-use crate::search::{FoundRows, SearchRequest};
+use crate::search::{CollectionAudit, FoundRows, SearchRequest};
 use crate::segment::WriteOptions;
 use crate::snapshot::{Projection, RowsById, Scan, Snapshot};
 use crate::stats::CollectionStats;
@@ -30,6 +30,8 @@ const EMPTY_DELETION: &str = "an empty filter, {}, would delete all rows; to del
 /// An open collection. Threads can share it. The first write makes it the only writer of the collection,
 /// until it is dropped.
 pub struct Collection {
+    /// The audit of the searches of this handle.
+    audit: Option<CollectionAudit>,
     shared: Arc<Shared>,
 }
 
@@ -99,7 +101,7 @@ impl Collection {
         options: &CollectionOptions,
     ) -> Result<Collection, CollectionError> {
         check(options)?;
-        Ok(Collection { shared: Arc::new(Shared::open(place, options.clone(), None)?) })
+        Collection::of(Shared::open(place, options.clone(), None)?, options)
     }
 
     /// Removes the collection at `path`, a folder or an address. Returns its size; `None` if an interrupted
@@ -135,7 +137,12 @@ impl Collection {
     ) -> Result<Collection, CollectionError> {
         check(options)?;
         let place = CollectionLocation::at(path, &options.store)?;
-        Ok(Collection { shared: Arc::new(Shared::open(place, options.clone(), Some(number))?) })
+        Collection::of(Shared::open(place, options.clone(), Some(number))?, options)
+    }
+
+    fn of(shared: Shared, options: &CollectionOptions) -> Result<Collection, CollectionError> {
+        let audit = options.audit.map(CollectionAudit::start).transpose()?;
+        Ok(Collection { audit, shared: Arc::new(shared) })
     }
 
     /// Returns the folder or the address.
@@ -225,9 +232,28 @@ impl Collection {
         request: &SearchRequest,
         control: Control<'_>,
     ) -> Result<FoundRows, CollectionError> {
-        let outcome = self.read_current(|now| now.search(queries, request, control));
+        let outcome = match &self.audit {
+            None => self.read_current(|now| now.search(queries, request, control)),
+            Some(audit) => self.search_watched(audit, queries, request, control),
+        };
         self.shared.content.counters.count(queries.count(), &outcome);
         outcome
+    }
+
+    fn search_watched(
+        &self,
+        audit: &CollectionAudit,
+        queries: &VectorFile,
+        request: &SearchRequest,
+        control: Control<'_>,
+    ) -> Result<FoundRows, CollectionError> {
+        let watched = audit.watched(request);
+        let request = watched.request(request);
+        let (answers, state) = self.read_current(|now| {
+            let state = now.state();
+            Ok((state.search(queries, request, control)?, state.clone()))
+        })?;
+        audit.add(&watched, (queries, request), &state, answers)
     }
 
     /// Opens the indexes of all segments, and answers queries that are made from them, so that later searches
@@ -243,7 +269,11 @@ impl Collection {
     /// Returns the size of the collection, and the counters of the searches of this handle, except those of
     /// snapshots.
     pub fn stats(&self) -> CollectionStats {
-        CollectionStats { description: self.describe(), searches: self.shared.content.counters.now() }
+        CollectionStats {
+            description: self.describe(),
+            searches: self.shared.content.counters.now(),
+            audit: self.audit.as_ref().map(CollectionAudit::stats),
+        }
     }
 
     /// Returns the paths or addresses of the indexes of all segments.
@@ -445,6 +475,8 @@ impl Collection {
 
 impl Drop for Collection {
     fn drop(&mut self) {
+        // Its thread may hold states, whose segments could not be removed.
+        self.audit = None;
         self.shared.close();
     }
 }
@@ -465,6 +497,11 @@ fn check(options: &CollectionOptions) -> Result<(), CollectionError> {
             given: options.write_memory_bytes,
             advice: "allow at least that much".into(),
         });
+    }
+    if options.index.audit.is_some() {
+        let what =
+            "searches of segments are not audited one by one; pass the audit as an option of the collection";
+        return Err(CollectionError::Parameter(what.into()));
     }
     let needed = WriteOptions::least_memory_bytes()?;
     for (what, given) in [

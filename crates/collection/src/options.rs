@@ -3,7 +3,7 @@
 use crate::segment::{
     FLAT_BELOW_ROWS, SegmentOptions, SegmentShare, VectorMemory, WriteOptions, search_bytes,
 };
-use bathyal_index::{OpenOptions, SearchMemory, StoreOptions, TierChoice};
+use bathyal_index::{AuditOptions, OpenOptions, SearchMemory, StoreOptions, TierChoice};
 use bathyal_store::Durability;
 use std::num::NonZeroU64;
 
@@ -56,6 +56,9 @@ pub struct CollectionOptions {
     pub flat_below_rows: usize,
     /// Number of versions to keep besides the latest; they can be opened by their number.
     pub keep_versions: usize,
+    /// The audit of live searches; `None` audits none. It compares the answers of all parts with all rows
+    /// that the search saw and that match its filter. Those of snapshots are not audited.
+    pub audit: Option<AuditOptions>,
 }
 
 impl Default for CollectionOptions {
@@ -74,6 +77,7 @@ impl Default for CollectionOptions {
             compact: true,
             flat_below_rows: FLAT_BELOW_ROWS,
             keep_versions: 0,
+            audit: None,
         }
     }
 }

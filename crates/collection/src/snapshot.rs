@@ -58,6 +58,10 @@ impl Snapshot {
         Snapshot { state }
     }
 
+    pub(crate) fn state(&self) -> &Arc<State> {
+        &self.state
+    }
+
     /// Returns the sequence number of the last log record in the snapshot. It grows with every batch that is
     /// written.
     pub fn sequence(&self) -> u64 {
@@ -74,7 +78,7 @@ impl Snapshot {
         request: &SearchRequest,
         control: Control<'_>,
     ) -> Result<FoundRows, CollectionError> {
-        self.state.search(queries, request, control)
+        Ok(self.state.search(queries, request, control)?.found)
     }
 
     /// Opens the indexes of all segments, and answers queries that are made from them.

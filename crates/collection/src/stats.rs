@@ -2,6 +2,7 @@
 
 use crate::counters::SearchCounts;
 use crate::description::Description;
+use bathyal_index::AuditStats;
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -14,12 +15,15 @@ pub struct CollectionStats {
     /// The searches of this handle.
     #[serde(flatten)]
     pub searches: SearchCounts,
+    /// The audit of the searches of this handle; absent in JSON without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub audit: Option<AuditStats>,
 }
 
 impl CollectionStats {
     /// Returns the counters in the text exposition format of Prometheus, labelled with the collection's path.
     pub fn to_prometheus(&self) -> String {
-        let CollectionStats { description, searches } = self;
+        let CollectionStats { description, searches, audit } = self;
         let path = description.path.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
         let rows = [
             ("rows", "gauge", "Live rows", description.rows),
@@ -46,6 +50,9 @@ impl CollectionStats {
         };
         rows.iter().for_each(|(name, kind, help, value)| row(name, kind, help, value));
         row("search_seconds_total", "counter", "Seconds of all searches", &searches.search_seconds);
+        if let Some(audit) = audit {
+            audit.write_prometheus("bathyal_collection", &format!("collection=\"{path}\""), &mut text);
+        }
         text
     }
 }

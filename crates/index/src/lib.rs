@@ -18,6 +18,7 @@
 )]
 
 mod allocate;
+pub mod audit;
 pub mod build;
 pub mod calibrate;
 pub mod cost;
@@ -36,6 +37,7 @@ mod query;
 pub mod ranges;
 mod removal;
 
+pub use audit::{AuditOptions, AuditStats, OnMiss, RecallEstimate};
 pub use bathyal_object::{CacheStatus, PruneOptions, PruneReport, StoreOptions};
 pub use bathyal_store::{COUNTED_ROUNDS, CacheUse, Requests, round_name};
 pub use build::options::{
@@ -64,12 +66,13 @@ pub use format::postings::PostingLayout;
 pub use format::stored::{Loss, StoreAs, StoredBefore, StoredEntry};
 pub use locate::{IndexLocation, encoded_keys, find, holding};
 pub use open::{
-    CalibrateOptions, CalibrateReport, CalibrationChoice, ChangeCounts, CompactOptions, Compaction,
-    CopiedCalibrations, CopyOptions, CopyReport, DEFAULT_CALIBRATION, DEFAULT_K, DEFAULT_RECALL, Effort,
-    Explanation, FillOptions, FillReport, Index, IndexStats, InspectReport, MAX_SEARCH_LIST, ManyResult,
-    MergedAnswers, NamedEfforts, Numa, OpenOptions, RangeOptions, RangeResult, RecallBefore, SalvageReport,
-    SearchMemory, SearchOptions, SearchRequest, SearchResult, Searching, StoreShare, StoredVectors,
-    StripeConversion, StripeConversionOptions, TierChoice, WarmReport, compact, compact_in, convert_stripes,
+    AuditReport, AuditRequest, AuditedRecall, CalibrateOptions, CalibrateReport, CalibrationChoice,
+    ChangeCounts, CompactOptions, Compaction, CopiedCalibrations, CopyOptions, CopyReport,
+    DEFAULT_CALIBRATION, DEFAULT_K, DEFAULT_RECALL, Effort, Explanation, FillOptions, FillReport, Index,
+    IndexStats, InspectReport, MAX_SEARCH_LIST, MOST_AUDITED, ManyResult, MergedAnswers, NamedEfforts, Numa,
+    OpenOptions, RangeOptions, RangeResult, RecallBefore, SalvageReport, SearchMemory, SearchOptions,
+    SearchRequest, SearchResult, Searching, StoreShare, StoredVectors, StripeConversion,
+    StripeConversionOptions, TierChoice, WarmReport, compact, compact_in, convert_stripes,
     convert_stripes_in, copy, fill, inspect, inspect_in, is_loss, probe_store, salvage_vectors, search_many,
     verify, verify_in,
 };

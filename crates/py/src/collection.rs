@@ -3,6 +3,7 @@
 use crate::arrays::{matrix, queries as queries_of, vectors};
 use crate::detached::run_detached;
 use crate::errors::Failure;
+use crate::index::{AuditArguments, audit_options};
 use crate::snapshot::{Bytes, QuestionArguments, SnapshotHandle, Source, bytes, filter, run_controlled};
 use crate::stores::{Pairs, store_options};
 use crate::tables::{Columns, ids, ids_to_python, metadata};
@@ -38,6 +39,7 @@ pub(crate) struct CollectionArguments {
     background: bool,
     flat_below: Option<usize>,
     keep_versions: usize,
+    audit: Option<AuditArguments>,
 }
 
 impl CollectionArguments {
@@ -68,6 +70,7 @@ impl CollectionArguments {
             compact: self.compact,
             flat_below_rows: self.flat_below.unwrap_or(usual.flat_below_rows),
             keep_versions: self.keep_versions,
+            audit: audit_options(self.audit)?,
         })
     }
 }

@@ -12,10 +12,10 @@ use bathyal_index::families::{self, FAMILIES};
 use bathyal_index::family::Family;
 use bathyal_index::open::WrapTier;
 use bathyal_index::{
-    BuildOptions, CalibrateOptions, CompactOptions, Counter, DEFAULT_RECALL, DEFAULT_SEED, Effort, Index,
-    IndexError, MOST_CALIBRATION_QUERIES, NamedEfforts, OpenOptions, OptionDoc, SearchMode, SearchOptions,
-    SearchResult, StoreAs, StripeConversionOptions, StripeOptions, TierChoice, compact_in, convert_layout_in,
-    encoded_keys, find, holding, inspect_in, verify_in,
+    AuditOptions, AuditRequest, BuildOptions, CalibrateOptions, CompactOptions, Counter, DEFAULT_RECALL,
+    DEFAULT_SEED, Effort, Index, IndexError, MOST_CALIBRATION_QUERIES, NamedEfforts, OpenOptions, OptionDoc,
+    SearchMode, SearchOptions, SearchResult, StoreAs, StripeConversionOptions, StripeOptions, TierChoice,
+    compact_in, convert_layout_in, encoded_keys, find, holding, inspect_in, verify_in,
 };
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use bathyal_tier::{Control, Tier, TierProfile};
@@ -115,6 +115,16 @@ pub(crate) fn list_families() -> PyResult<String> {
     };
     let all: Vec<_> = FAMILIES.iter().map(family).collect();
     Ok(serde_json::to_string(&all).map_err(Failure::from)?)
+}
+
+/// The share of the queries that are audited, and the reaction to a miss.
+pub(crate) type AuditArguments = (f64, String);
+
+/// Returns the options of an audit.
+pub(crate) fn audit_options(given: Option<AuditArguments>) -> PyResult<Option<AuditOptions>> {
+    let Some((share, on_miss)) = given else { return Ok(None) };
+    let on_miss = on_miss.parse().map_err(PyValueError::new_err::<String>)?;
+    Ok(Some(AuditOptions { share, on_miss, ..AuditOptions::default() }))
 }
 
 /// Returns a function that wraps a tier in an emulation of a device.
@@ -314,16 +324,17 @@ impl IndexHandle {
 impl IndexHandle {
     /// Opens the index at a place.
     #[staticmethod]
-    #[pyo3(signature = (place, tier, memory, progress, delay, profile))]
+    #[pyo3(signature = (place, tier, memory, progress, device_profile, audit))]
     fn open(
         py: Python<'_>,
         place: Place,
         tier: (&str, Option<&str>, bool, (&str, Option<u32>)),
         memory: Option<u64>,
         progress: Option<Py<PyAny>>,
-        delay: Option<&str>,
-        profile: Option<PathBuf>,
+        device_profile: (Option<&str>, Option<PathBuf>),
+        audit: Option<AuditArguments>,
     ) -> PyResult<IndexHandle> {
+        let (delay, profile) = device_profile;
         let ((path, stripe, store), (tier, numa, wait, (device, mini_batch))) = (place, tier);
         let tier: TierChoice = tier.parse().map_err(PyValueError::new_err::<String>)?;
         let numa = numa.map(str::parse).transpose().map_err(PyValueError::new_err::<String>)?;
@@ -341,6 +352,7 @@ impl IndexHandle {
             stripe,
             store: store_options(store)?,
             mini_batch,
+            audit: audit_options(audit)?,
             ..OpenOptions::default()
         };
         let options = options.on(device).map_err(IndexError::from).map_err(Failure::from)?;
@@ -491,6 +503,30 @@ impl IndexHandle {
         let options = CalibrateOptions { name, queries: counts.0, truth, threads: counts.1 };
         let report = run_detached(py, progress, |watch| {
             index.calibrate(&queries, &options, watch).map_err(Failure::from)
+        })?;
+        Ok(serde_json::to_string(&report).map_err(Failure::from)?)
+    }
+
+    /// Answers up to `counts.1` of `queries`, `counts.0` neighbours each, by searches for these recalls and
+    /// exactly, with `counts.2` threads. Returns the report as JSON.
+    #[pyo3(signature = (queries, recalls, calibration, counts, progress))]
+    fn audit(
+        &self,
+        py: Python<'_>,
+        queries: &Bound<'_, PyAny>,
+        recalls: Vec<f32>,
+        calibration: Option<&str>,
+        counts: [usize; 3],
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<String> {
+        let index = self.index()?;
+        let queries = vectors(queries, "queries")?;
+        let named = calibration.map(|name| index.calibration(name)).transpose().map_err(Failure::from)?;
+        let [k, most, threads] = counts;
+        let calibration = named.unwrap_or_default();
+        let request = AuditRequest { recalls, k, queries: most, calibration, threads };
+        let report = run_detached(py, progress, |watch| {
+            index.audit(&queries, &request, watch).map_err(Failure::from)
         })?;
         Ok(serde_json::to_string(&report).map_err(Failure::from)?)
     }

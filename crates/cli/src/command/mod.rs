@@ -1,5 +1,6 @@
 //! The commands, one file each. Each prints one result through the [`Console`].
 
+mod audit;
 mod bench;
 mod bench_plot;
 mod bench_subject;
@@ -95,6 +96,7 @@ fn dispatch(command: &Command, console: &Console) -> Result<(), Failure> {
         Command::Search(arguments) => search::run(arguments, console),
         Command::Bench(arguments) => bench::run(arguments, console),
         Command::Calibrate(arguments) => calibrate::run(arguments, console),
+        Command::Audit(arguments) => audit::run(arguments, console),
         Command::Groundtruth(arguments) => groundtruth::run(arguments, console),
         Command::Convert(arguments) => convert::run(arguments, console),
         Command::ConvertLayout(arguments) => convert_layout::run(arguments, console),

@@ -1,6 +1,7 @@
 //! The command `bathyal`, run as a user runs it: its answers, its messages, its exit codes.
 
 mod answers;
+mod audit;
 mod bad_index;
 mod bad_usage;
 mod bad_vectors;

@@ -1,9 +1,11 @@
 //! Search: searches every part of a collection and merges the results.
 
+mod audit;
 mod explain;
 mod segments;
 mod warm;
 
+pub(crate) use audit::CollectionAudit;
 pub use explain::PartPlan;
 
 use crate::error::CollectionError;
@@ -79,6 +81,13 @@ pub struct FoundRows {
     pub notes: Vec<String>,
     /// How the queries compare with those of the calibrations.
     pub judgement: Judgement,
+}
+
+/// Result of a search, and where its rows are.
+pub(crate) struct LocatedAnswers {
+    pub(crate) found: FoundRows,
+    /// `queries x k` places of the rows in the state that was searched.
+    pub(crate) rows: Vec<Located>,
 }
 
 /// How the queries of a search compare with those of the calibrations, for merging with other answers.
@@ -171,7 +180,7 @@ impl State {
         queries: &VectorFile,
         request: &SearchRequest,
         control: Control<'_>,
-    ) -> Result<FoundRows, CollectionError> {
+    ) -> Result<LocatedAnswers, CollectionError> {
         let started = Instant::now();
         let resolved = ResolvedSearch::new(self, queries, request)?;
         let sets = self.matching(resolved.filter.as_ref(), &control)?;
@@ -218,7 +227,7 @@ impl State {
         notes.extend(note);
         let fields: &[usize] = if request.vectors { &[resolved.field] } else { &[] };
         let mut fetched = self.fetch(&rows, &resolved.columns, fields, control)?;
-        Ok(FoundRows {
+        let found = FoundRows {
             k,
             ids: fetched.ids,
             distances,
@@ -230,7 +239,8 @@ impl State {
             seconds: started.elapsed().as_secs_f64(),
             notes,
             judgement,
-        })
+        };
+        Ok(LocatedAnswers { found, rows })
     }
 
     fn search_memtable(

@@ -3,6 +3,7 @@
 //! `tenants` is separate, because it limits the open files of its process and counts its threads; so is
 //! `engines`, because it counts the devices that search threads have open.
 
+mod audits;
 mod exchange;
 mod lone;
 mod model;

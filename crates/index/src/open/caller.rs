@@ -171,11 +171,3 @@ impl Index {
         Err(IndexError::Forked { path: self.stored.path().to_path_buf(), opened_by: self.process, here })
     }
 }
-
-impl Drop for Index {
-    fn drop(&mut self) {
-        if process() == self.process {
-            Pool::of_this_process().close_engines(&self.contexts.here().client);
-        }
-    }
-}

@@ -1,6 +1,7 @@
 //! An open index. Opening it checks all data that stays in memory. Searches run on worker threads, each with
 //! an engine of its own.
 
+mod audit;
 mod blocks;
 mod calibrations;
 mod caller;
@@ -16,6 +17,7 @@ mod fill;
 mod in_flight;
 mod inspect;
 mod known_places;
+mod live_audit;
 mod loaded;
 mod many;
 mod memory;
@@ -23,6 +25,7 @@ mod numa;
 mod opening;
 mod options;
 mod params;
+mod parts;
 mod plan;
 mod plan_within;
 mod pool;
@@ -45,6 +48,7 @@ mod verify;
 mod warm;
 mod within;
 
+pub use audit::{AuditReport, AuditRequest, AuditedRecall, ExactAnswers, MOST_AUDITED};
 pub use blocks::DEFAULT_BLOCK_QUERIES;
 pub use calibrations::{
     CalibrateOptions, CalibrateReport, CalibrationChoice, CopiedCalibrations, DEFAULT_CALIBRATION, NameHash,
@@ -83,53 +87,38 @@ use crate::query::SearchParams;
 use crate::query::changes::Changes;
 use bathyal_kernels::{Element, Metric};
 use bathyal_store::{CacheUse, Requests};
-use bathyal_tier::lanes::Lanes;
 use bathyal_tier::layer::cache::CacheCounters;
 use bathyal_tier::{Control, Tier};
 use bathyal_vectors::VectorFile;
-use calibrations::Calibrations;
-use card_fallback::CardTrouble;
-use change_log::Changing;
 use control::{Waiting, check_control};
-use known_places::KnownPlaces;
-use loaded::Loaded;
-use plan::SearchPlan;
+use live_audit::LiveAudit;
+use parts::IndexParts;
 pub use pool::SearchMemory;
-use pool::{Job, JobContext, RawQueries, cores};
+use pool::{Job, RawQueries, cores};
 use result::collect;
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store_traffic::StoreTraffic;
-use stored::StoredIndex;
 
 /// The time between two checks whether all data has been loaded.
 const ARRIVAL_CHECK: Duration = Duration::from_millis(2);
 
 /// An open index. Threads may share it.
 pub struct Index {
-    /// The index as it is stored: its path, its manifest and its family.
-    stored: StoredIndex,
-    /// The data in memory, and the tier from which the rest is read.
-    loaded: Loaded,
-    /// The division of the memory, and what is left for searches.
-    plan: SearchPlan,
-    /// The changes since the build; `None` if the index does not take changes.
-    changing: Option<Changing>,
-    /// The calibrations with queries of the user.
-    calibrations: Calibrations,
-    /// The state to which jobs refer, one for each lane of threads.
-    contexts: Lanes<Arc<JobContext>>,
-    /// The requests to a remote store, if the index is in one.
-    traffic: Option<StoreTraffic>,
-    /// The failures of the graphics card, and its replacement by the processor.
-    trouble: CardTrouble,
-    /// The positions of vectors, and of the codes of row sets, that were found so far.
-    known_places: KnownPlaces,
-    /// The process that opened it.
-    process: u32,
+    /// The audit of its searches. It is dropped first, because its thread has a handle of the same parts.
+    audit: Option<Arc<LiveAudit>>,
+    parts: Arc<IndexParts>,
+}
+
+impl Deref for Index {
+    type Target = IndexParts;
+
+    fn deref(&self) -> &IndexParts {
+        &self.parts
+    }
 }
 
 /// Returns the number of threads for the value of an option: 0 means all cores.
@@ -241,6 +230,22 @@ impl Index {
 
     /// Answers the queries `rows`. The caller has checked them.
     fn search_rows<'a>(
+        &self,
+        queries: &VectorFile,
+        rows: Range<usize>,
+        request: &SearchRequest,
+        waiting: impl Into<Waiting<'a>>,
+    ) -> Result<SearchResult, IndexError> {
+        let watched = self.watched(request);
+        let chosen = self.choose(&watched, queries, rows.clone());
+        let mut result = self.search_unwatched(queries, rows, &watched.request, waiting)?;
+        result.notes.extend(watched.note);
+        chosen.add(&result, None);
+        Ok(result)
+    }
+
+    /// Answers the queries `rows` without an audit.
+    fn search_unwatched<'a>(
         &self,
         queries: &VectorFile,
         rows: Range<usize>,

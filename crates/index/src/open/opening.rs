@@ -4,13 +4,16 @@ use super::calibrations::Calibrations;
 use super::card_fallback::{CardTrouble, Reopening};
 use super::change_log::{Changing, FoundLog};
 use super::known_places::KnownPlaces;
+use super::live_audit::LiveAudit;
 use super::loaded::Loaded;
+use super::parts::IndexParts;
 use super::plan::{Division, Planning, SearchPlan};
 use super::pool::{JobContext, PoolClient, process};
 use super::store_traffic::StoreTraffic;
 use super::stored::StoredIndex;
 use super::tier::{LoadedPages, Pages, TierChoice, arrives, check_card, open_tier};
 use super::{Index, OpenOptions};
+use crate::audit::AuditOptions;
 use crate::error::IndexError;
 use crate::families;
 use crate::family::MemorySplit;
@@ -141,7 +144,7 @@ impl Opening<'_> {
         let traffic = directory.traffic().map(StoreTraffic::new);
         let (known_places, process) = (KnownPlaces::default(), process());
         let calibrations = Calibrations::of(directory);
-        Ok(Index {
+        let parts = Arc::new(IndexParts {
             stored,
             loaded,
             plan,
@@ -152,7 +155,9 @@ impl Opening<'_> {
             trouble,
             known_places,
             process,
-        })
+        });
+        let audit = options.audit.map(|audit| start_audit(&parts, audit)).transpose()?;
+        Ok(Index { audit: audit.map(Arc::new), parts })
     }
 
     /// Loads the part of the index that is in memory: one copy, or one for each NUMA node.
@@ -209,4 +214,14 @@ impl Opening<'_> {
             pages,
         }
     }
+}
+
+/// Starts the audit of the searches of an index.
+fn start_audit(parts: &Arc<IndexParts>, options: AuditOptions) -> Result<LiveAudit, IndexError> {
+    if parts.loaded.opened().in_place().is_some() {
+        let reason = "an index that is changed in place cannot be audited: its rows have no fixed places";
+        return Err(parts.stored.refusal(reason));
+    }
+    let index = Index { audit: None, parts: parts.clone() };
+    LiveAudit::start(options, move |answers, pace| index.audit_answers(answers, pace))
 }

@@ -3,6 +3,7 @@
 use super::numa::Numa;
 use super::pool::SearchMemory;
 use super::tier::TierChoice;
+use crate::audit::AuditOptions;
 use crate::cost::processor::Processor;
 use crate::error::IndexError;
 use bathyal_gpu::{Card, DeviceChoice, GpuError, MOST_MINI_BATCH};
@@ -67,6 +68,9 @@ pub struct OpenOptions {
     /// have a request: the mini-batches of GustANN (section 4.1.3), up to [`bathyal_gpu::MOST_MINI_BATCH`].
     /// `None` does not wait: a query continues when its own page has arrived. The answers are the same.
     pub mini_batch: Option<u32>,
+    /// The audit of live searches; `None` audits none. It needs an index that is not changed in place.
+    /// Queries of an index that has changed since its build are not audited, but counted as discarded.
+    pub audit: Option<AuditOptions>,
     /// A function that replaces the opened tier by a layer or another backend (tracing, delays, simulation).
     /// It is called for each copy of pages that are in memory.
     pub wrap: Option<WrapTier>,

@@ -228,6 +228,12 @@ impl SearchRequest {
         &self.options
     }
 
+    /// Returns a request with other options, each of which is in range.
+    #[must_use]
+    pub(super) fn with(self, options: SearchOptions) -> SearchRequest {
+        SearchRequest { options }
+    }
+
     /// Returns the same request for `k` neighbours, and for one if `k` is 0.
     #[must_use]
     pub fn for_neighbors(self, k: usize) -> SearchRequest {

@@ -7,12 +7,13 @@ use super::plan::SearchNeeds;
 use super::pool::RawQueries;
 use super::vectors::NOWHERE;
 use crate::allocate::{try_with_capacity, try_zeros};
+use crate::audit::Pace;
 use crate::error::IndexError;
 use crate::query::set::VectorSet;
 use crate::query::{QueryStats, RowSet};
 use bathyal_kernels::{Neighbor, TopK};
 use bathyal_tier::Control;
-use bathyal_vectors::progress::Progress;
+use bathyal_vectors::progress::{Progress, Silent};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// The most bytes of the neighbours of one pass, if there is no budget.
@@ -37,8 +38,18 @@ pub(super) struct SetScan<'a> {
     pub(super) whole: bool,
     pub(super) threads: usize,
     pub(super) control: Control<'a>,
+    /// Pauses between the reads of background work.
+    pub(super) pace: Option<&'a Pace<'a>>,
     /// Receives the number of queries that are answered, and fractions of a pass as if they were queries.
     pub(super) progress: &'a dyn Progress,
+}
+
+impl<'a> SetScan<'a> {
+    /// Returns a scan in the background, on this thread alone.
+    pub(super) fn paced(k: usize, set: &'a RowSet, pace: &'a Pace<'a>) -> SetScan<'a> {
+        let (control, pace) = (pace.control(), Some(pace));
+        SetScan { k, set, whole: false, threads: 1, control, pace, progress: &Silent }
+    }
 }
 
 /// The result of a pass over a set.
@@ -247,7 +258,7 @@ impl Index {
         };
         let compared = units.len().saturating_mul(queries.count);
         let worthwhile = (units.len() / LEAST_UNITS).max(compared / LEAST_COMPARED);
-        let found = self.compare_on(threads.min(worthwhile), &units, &shared, control)?;
+        let found = self.compare_on(scan, threads.min(worthwhile), &units, &shared)?;
         let lacking: u32 = shared.left.iter().map(|word| word.load(Relaxed).count_ones()).sum();
         if lacking > 0 && !moves {
             let reason = format!("{lacking} of the {} rows of a set were not found", set.count());
@@ -273,10 +284,10 @@ impl Index {
     /// nearest rows of each query, for each thread.
     fn compare_on(
         &self,
+        scan: &SetScan<'_>,
         threads: usize,
         units: &[u32],
         shared: &SharedPass<'_>,
-        control: Control<'_>,
     ) -> Result<Vec<Vec<TopK>>, IndexError> {
         let threads = threads.min(units.len()).max(1);
         let part = units.len().div_ceil(threads).max(1);
@@ -284,9 +295,9 @@ impl Index {
             let (first, others) = units.split_at(part.min(units.len()));
             let others: Vec<_> = others
                 .chunks(part)
-                .map(|units| scope.spawn(move || self.compare_units(units, shared, control)))
+                .map(|units| scope.spawn(move || self.compare_units(scan, units, shared)))
                 .collect();
-            let mut found = vec![self.compare_units(first, shared, control)];
+            let mut found = vec![self.compare_units(scan, first, shared)];
             let panicked = |_| Err(IndexError::Internal("a thread that compares a set panicked".into()));
             found.extend(others.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)));
             found.into_iter().collect()
@@ -296,16 +307,17 @@ impl Index {
     /// Compares the rows of a set in some units with all queries. Returns the nearest rows of each query.
     fn compare_units(
         &self,
+        scan: &SetScan<'_>,
         units: &[u32],
         shared: &SharedPass<'_>,
-        control: Control<'_>,
     ) -> Result<Vec<TopK>, IndexError> {
         let rows = self.loaded.opened().rows();
         let exact = &rows.set().exact;
         let mut found: Vec<TopK> = shared.queries.iter().map(|_| TopK::new(shared.k)).collect();
         let mut current = None;
-        self.walk(&*rows, units.iter().copied(), control, |unit, id, row| {
+        self.walk(&*rows, units.iter().copied(), scan.control, |unit, id, row| {
             if current.replace(unit) != Some(unit) {
+                scan.pace.inspect(|pace| pace.step());
                 shared.progress.add_unit();
             }
             if let Some(at) = shared.located.get(id as usize) {

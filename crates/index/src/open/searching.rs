@@ -1,6 +1,7 @@
 //! Asynchronous search: a future that works under any executor.
 
 use super::card_fallback::CardTrouble;
+use super::live_audit::ChosenQueries;
 use super::pool::{Job, JobContext, PendingJob, Pool, RawQueries};
 use super::result::UsedParams;
 use super::{Effort, Index, SearchOptions, SearchRequest, SearchResult, collect};
@@ -50,6 +51,8 @@ struct ResultPlan {
     card: CardTrouble,
     /// The effort of the search, and how far the queries of the calibration are from their neighbours.
     calibrated: Option<(Effort, Vec<Reach>)>,
+    /// The queries that are audited.
+    chosen: ChosenQueries,
 }
 
 impl Index {
@@ -82,7 +85,10 @@ impl Index {
         let rows = 0..queries.count();
         self.check_queries(queries, rows.clone())?;
         let changes = self.changes();
-        let (params, notes) = self.params(&SearchRequest::new(options)?, changes.as_ref())?;
+        let watched = self.watched(&SearchRequest::new(options)?);
+        let (params, mut notes) = self.params(&watched.request, changes.as_ref())?;
+        let chosen = self.choose(&watched, queries, rows.clone());
+        notes.extend(watched.note);
         let threads = self.suited_threads(options.threads, rows.len(), &params);
         let (count, used) = (rows.len(), self.stored.used(&params, threads));
         let job = self.job(
@@ -95,7 +101,7 @@ impl Index {
         let own_counters = self.stored.own_counters();
         let calibrated = Some((options.effort, self.chosen_reach(options.calibration)));
         let card = self.trouble.clone();
-        Ok((job, ResultPlan { count, own_counters, used, notes, card, calibrated }))
+        Ok((job, ResultPlan { count, own_counters, used, notes, card, calibrated, chosen }))
     }
 }
 
@@ -120,7 +126,7 @@ impl Future for Searching {
             Stage::Ready { .. } | Stage::Done => Err(polled_after_end()),
         };
         this.stage = Stage::Done;
-        let ResultPlan { count, own_counters, used, notes, card, calibrated } =
+        let ResultPlan { count, own_counters, used, notes, card, calibrated, chosen } =
             std::mem::take(&mut this.plan);
         let result = outcome.and_then(|(answers, seconds)| {
             let mut result = collect(answers, (count, own_counters), used, seconds)?;
@@ -130,6 +136,7 @@ impl Future for Searching {
             if let Some((effort, measured)) = calibrated {
                 result.note_unlike(&measured, effort);
             }
+            chosen.add(&result, None);
             Ok(result)
         });
         if result.is_err() {

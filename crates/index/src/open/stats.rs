@@ -2,6 +2,7 @@
 
 use super::Index;
 use super::pool::LATENCY_BOUNDS_US;
+use crate::audit::AuditStats;
 use crate::family::CardUse;
 use crate::query::OwnTotals;
 use bathyal_gpu::CardCounters;
@@ -116,6 +117,9 @@ pub struct IndexStats {
     /// The counters of each part of a striped index; empty if the index is not striped, or was loaded into
     /// memory.
     pub parts: Vec<PartStats>,
+    /// The audit of live searches; absent in JSON without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub audit: Option<AuditStats>,
     /// The number of queries by latency, in ascending order of the bounds.
     pub latency_histogram: Vec<LatencyBar>,
 }
@@ -193,6 +197,9 @@ impl IndexStats {
         self.store_cache_rows(&label, &mut text);
         self.part_rows(&label, &mut text);
         self.latency_rows(&label, &mut text);
+        if let Some(audit) = &self.audit {
+            audit.write_prometheus("bathyal", &format!("index=\"{label}\""), &mut text);
+        }
         text
     }
 
@@ -363,6 +370,7 @@ impl Index {
             card: self.card(),
             card_trouble: self.card_trouble(),
             parts: self.part_stats(),
+            audit: self.audit.as_ref().map(|audit| audit.stats()),
             latency_histogram: bars.collect(),
         }
     }

@@ -61,7 +61,7 @@ impl Index {
         progress.stage("exact neighbours", queries.count as u64);
         let changes = self.changing.as_ref().map(|changing| changing.now());
         let (set, threads) = (self.current_ids(changes.as_deref()), super::thread_count(threads));
-        let scan = SetScan { k, set: &set, whole: true, threads, control, progress };
+        let scan = SetScan { k, set: &set, whole: true, threads, control, pace: None, progress };
         let (mut ids, mut distances) = (Vec::new(), Vec::new());
         self.scan_set(queries, &scan, |_, pass| {
             for near in pass.nearest {

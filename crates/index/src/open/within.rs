@@ -55,15 +55,19 @@ impl Index {
         self.check_queries(queries, rows.clone())?;
         self.wait(control)?;
         let (started, before) = (Instant::now(), self.requests());
-        let planned = self.planned_within(&request, within)?;
+        let watched = self.watched(&request);
+        let planned = self.planned_within(&watched.request, within)?;
         let mut result = if planned.plan == WithinPlan::All {
             self.search_rows(queries, rows, &request, control)?
         } else {
+            let chosen = self.choose(&watched, queries, rows);
             let mut result = self.search_some(queries, options, within, &planned, control)?;
             result.seconds = started.elapsed().as_secs_f64();
             result.requests = self.requests().zip(before).map(|(now, before)| now.since(&before));
             result.notes.clone_from(&planned.notes);
             result.notes.extend(self.trouble.note());
+            result.notes.extend(watched.note);
+            chosen.add(&result, Some(within));
             if result.k < options.k {
                 let what = format!(
                     "asked for {} neighbours, only {} rows of the set are there",
@@ -158,7 +162,7 @@ impl Index {
         // The number of queries does not limit the threads: the rows are divided among them.
         let threads = thread_count(searching.options.threads).max(1);
         let (mut started, mut short) = (Instant::now(), false);
-        let scan = SetScan { k, set, whole: false, threads, control, progress: &Silent };
+        let scan = SetScan { k, set, whole: false, threads, control, pace: None, progress: &Silent };
         self.scan_set(&raw, &scan, |first, pass| {
             let Pass { nearest, mut cost } = pass;
             let ns = started.elapsed().as_nanos() as u64;

@@ -18,7 +18,7 @@ use std::io::Write;
 use std::path::Path;
 
 /// Returns `count` queries that are spread evenly over all values, far from the clusters of the data.
-fn queries_unlike_the_data(count: usize, seed: u64) -> VectorFile {
+pub fn queries_unlike_the_data(count: usize, seed: u64) -> VectorFile {
     let mut random = rand::rngs::StdRng::seed_from_u64(seed);
     let rows = (0..count * 32).map(|_| random.random_range(0..=u8::MAX)).collect();
     VectorFile::from_rows(Element::U8, 32, rows).unwrap()

@@ -3,6 +3,7 @@
 //! Add a family by its lines in [`kinds::KINDS`], and a tier by a line in [`places::PLACES`].
 
 mod answers;
+mod audits;
 mod back;
 mod budgets;
 mod calibrations;
@@ -11,6 +12,7 @@ mod duplicates;
 mod effort;
 mod faults;
 mod kinds;
+mod live_audits;
 mod odd_data;
 mod places;
 mod smaller;

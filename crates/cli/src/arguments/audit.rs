@@ -1,0 +1,54 @@
+//! `bathyal audit`.
+
+use std::path::PathBuf;
+
+use bathyal_console::byte_size;
+use bathyal_console::typed::parse_threads;
+use bathyal_index::{DEFAULT_K, DEFAULT_RECALL, MOST_AUDITED};
+use clap::Args;
+use clap::builder::RangedU64ValueParser;
+
+use super::stripe::PartsArguments;
+
+/// `bathyal audit`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The queries are answered by searches for each recall, and exactly, by one pass over the index. The answer \
+has the recall that was found, with its 95% confidence interval. The exit code is 1 if a recall that was \
+asked for lies above its interval. `bathyal calibrate` with such queries mends it. Of more than --queries, \
+a sample is audited.
+
+Examples:
+  bathyal audit my.index queries.fbin
+  bathyal audit my.index texts.fbin --recall 0.9,0.95,0.99 -k 100
+  bathyal audit my.index texts.fbin --calibration build --json")]
+pub struct AuditArguments {
+    /// The index
+    pub index: PathBuf,
+    /// File of queries: .fbin .f16bin .bf16bin .u8bin .i8bin .b1bin .fvecs .bvecs .npy
+    pub queries: PathBuf,
+    /// Recalls to ask for, separated by commas
+    #[arg(long, value_name = "RECALLS", value_delimiter = ',', default_value = DEFAULT_RECALL.to_string())]
+    pub recall: Vec<f32>,
+    /// Neighbours per query
+    #[arg(short, default_value_t = DEFAULT_K as u32,
+          value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
+    pub k: u32,
+    /// Most queries to audit; of more, a sample is taken
+    #[arg(long = "queries", value_name = "QUERIES", default_value_t = MOST_AUDITED as u32,
+          value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
+    pub count: u32,
+    /// Calibration that gives the effort for a recall: a name of `bathyal calibrate --name`, or build for
+    /// that of the build [default: as for `bathyal search`]
+    #[arg(long, value_name = "NAME")]
+    pub calibration: Option<String>,
+    /// Threads; 0 or auto means all cores
+    #[arg(long, default_value = "0", value_parser = parse_threads)]
+    pub threads: usize,
+    /// Memory that the open index and its searches may take, for example 1GB
+    #[arg(long, value_name = "SIZE", value_parser = byte_size::parse)]
+    pub memory: Option<u64>,
+    /// Where the parts of a striped index are, and how a store is reached
+    #[command(flatten)]
+    pub parts: PartsArguments,
+}
