@@ -44,7 +44,7 @@ pub(super) fn run(arguments: &BenchArguments, console: &Console) -> Result<(), F
     let settings = &arguments.settings;
     let sweep = sweep(arguments)?;
     let began = Instant::now();
-    let index = open(&arguments.index, settings, console)?;
+    let index = open(&arguments.index, settings, &sweep, console)?;
     let open_seconds = began.elapsed().as_secs_f64();
     index.wait(Control { cancel: Some(console.interrupt().flag()), deadline: None })?;
     let queries = console.open_vectors(&arguments.queries)?;

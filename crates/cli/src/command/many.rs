@@ -47,7 +47,8 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
     let settings = &arguments.settings;
     let options = search_options(arguments)?;
     let paths = || std::iter::once(&arguments.index).chain(&arguments.also);
-    let indexes: Vec<Index> = paths().map(|path| open(path, settings, console)).collect::<Result<_, _>>()?;
+    let indexes: Vec<Index> =
+        paths().map(|path| open(path, settings, &[options], console)).collect::<Result<_, _>>()?;
     let queries = console.open_vectors(&arguments.queries)?;
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
     for index in &indexes {

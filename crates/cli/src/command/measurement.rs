@@ -240,10 +240,16 @@ pub(super) fn own_counters(per_query: &BTreeMap<String, f64>) -> String {
     words.collect()
 }
 
-/// Opens the index at `path` with `settings`, and shows progress while it is loaded.
-pub(super) fn open(path: &Path, settings: &SearchSettings, console: &Console) -> Result<Index, Failure> {
+/// Opens the index at `path` with `settings` for `searches`, and shows progress while it is loaded.
+pub(super) fn open(
+    path: &Path,
+    settings: &SearchSettings,
+    searches: &[SearchOptions],
+    console: &Console,
+) -> Result<Index, Failure> {
     let began = Instant::now();
-    let index = Index::open_attended(path, &open_options(settings)?, &console.progress())?;
+    let options = searches.iter().fold(open_options(settings)?, OpenOptions::for_search);
+    let index = Index::open_attended(path, &options, &console.progress())?;
     print_opened(path, &index, began, console);
     Ok(index)
 }

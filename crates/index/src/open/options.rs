@@ -2,6 +2,7 @@
 
 use super::numa::Numa;
 use super::pool::SearchMemory;
+use super::request::{Effort, SearchOptions};
 use super::tier::TierChoice;
 use crate::cost::processor::Processor;
 use crate::error::IndexError;
@@ -33,6 +34,9 @@ pub struct OpenOptions {
     pub wait: bool,
     /// Memory that the open index may take, in bytes. `None` means no limit.
     pub memory_bytes: Option<u64>,
+    /// The longest candidate list of the searches, if it is known ([`OpenOptions::for_search`]). A budget
+    /// then has space for a query with it, or the opening is refused. 0 plans for recall 0.95.
+    pub planned_list: usize,
     /// Memory for the buffers of search threads and for running queries, which indexes that are opened with
     /// clones share. [`OpenOptions::memory_bytes`] is then for everything else. It has no effect without
     /// that.
@@ -85,6 +89,14 @@ impl OpenOptions {
             Err(missing) => return Err(missing),
         };
         Ok(OpenOptions { card, card_missing, processor_goes_on, ..self })
+    }
+
+    /// Makes a memory budget leave space for a query of a search with these options, too, so that a budget
+    /// that is too small for it is refused when the index is opened.
+    pub fn for_search(self, search: &SearchOptions) -> OpenOptions {
+        let list = if let Effort::SearchList(list) = search.effort { list as usize } else { 0 };
+        let probes = search.probes.unwrap_or(0) as usize;
+        OpenOptions { planned_list: self.planned_list.max(list).max(probes).max(search.k), ..self }
     }
 
     /// Refuses mini-batches without a card, and sizes out of range.

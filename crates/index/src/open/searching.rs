@@ -82,8 +82,9 @@ impl Index {
         let rows = 0..queries.count();
         self.check_queries(queries, rows.clone())?;
         let changes = self.changes();
-        let (params, notes) = self.params(&SearchRequest::new(options)?, changes.as_ref())?;
+        let (params, mut notes) = self.params(&SearchRequest::new(options)?, changes.as_ref())?;
         let threads = self.suited_threads(options.threads, rows.len(), &params);
+        notes.extend(self.fewer_threads(options.threads, rows.len(), &params));
         let (count, used) = (rows.len(), self.stored.used(&params, threads));
         let job = self.job(
             RawQueries::from_range(queries, rows),

@@ -13,6 +13,7 @@ mod faults;
 mod kinds;
 mod odd_data;
 mod places;
+mod refusals;
 mod smaller;
 mod soak;
 mod stops;
