@@ -1,7 +1,7 @@
 //! The memory of an open index: how much it takes, and how many threads and queries its budget allows.
 
 use super::plan::SearchNeeds;
-use super::{Index, SearchOptions, SearchRequest, SearchResult, thread_count};
+use super::{Effort, Index, OpenOptions, SearchOptions, SearchRequest, SearchResult, thread_count};
 use crate::error::IndexError;
 use crate::family::{Buffers, Knob, MemorySplit};
 use crate::query::{QueryStats, SearchParams, beam_width_on};
@@ -14,6 +14,16 @@ const CONNECTION_BYTES: u64 = 48 << 10;
 const PAGE_BYTES: u64 = 4096;
 /// The most requests in flight, unless a store option allows more.
 const MOST_REQUESTS: u64 = 512;
+
+impl OpenOptions {
+    /// Makes a memory budget leave space for a query of a search with these options, too, so that a budget
+    /// that is too small for it is refused when the index is opened.
+    pub fn for_search(self, search: &SearchOptions) -> OpenOptions {
+        let list = if let Effort::SearchList(list) = search.effort { list as usize } else { 0 };
+        let probes = search.probes.unwrap_or(0) as usize;
+        OpenOptions { planned_list: self.planned_list.max(list).max(probes).max(search.k), ..self }
+    }
+}
 
 impl Index {
     /// Returns the division of the memory budget.
@@ -59,7 +69,8 @@ impl Index {
         let split = self.plan.split();
         let changes = self.changed_bytes() - split.changes;
         let standby = self.trouble.taken_bytes().saturating_sub(split.standby);
-        let thread = self.used_buffers(in_flight as u64, read_bytes) + in_flight as u64 * search.query_bytes;
+        let buffers = self.used_buffers(in_flight as u64, read_bytes);
+        let thread = buffers + in_flight as u64 * search.query_bytes;
         split.fixed() + search.noted + threads as u64 * thread + changes + standby
     }
 
@@ -82,7 +93,8 @@ impl Index {
     }
 
     /// Returns the bytes of a thread's read buffers that are used while it has `in_flight` queries, each of
-    /// which reads at most `read_bytes`. The others are reserved and take no memory: with vectors of 65,536 dimensions, nearly all of them.
+    /// which reads at most `read_bytes`. The others are reserved and take no memory: with
+    /// vectors of 65,536 dimensions, nearly all of them.
     pub(super) fn used_buffers(&self, in_flight: u64, read_bytes: u64) -> u64 {
         let frame = self.loaded.engine().frame_bytes as u64;
         // A query reads no part of the file twice at once, and in a graph at most as many records as its beam
@@ -102,8 +114,8 @@ impl Index {
         SearchNeeds { threads, query_bytes, noted: self.known_places.bytes() }
     }
 
-    /// Returns the threads for a search of `queries` queries if a caller `asked` for so many (0 is all cores):
-    /// as many of them as the budget allows.
+    /// Returns the threads for a search of `queries` queries if a caller `asked` for so many (0 is all
+    /// cores): as many of them as the budget allows.
     pub(super) fn suited_threads(&self, asked: usize, queries: usize, params: &SearchParams) -> usize {
         let threads = thread_count(asked).clamp(1, queries.max(1));
         self.fitting_threads(threads, self.stored.family().planned_list(params))
@@ -124,8 +136,8 @@ impl Index {
         }
         let enough = self.plan.enough(&self.stored, &self.needs(wanted, list));
         Some(format!(
-            "the memory budget has space for {fitting} of {wanted} search threads; a budget of {enough} bytes \
-             ({}) is enough for all",
+            "the memory budget has space for {fitting} of {wanted} search threads; a budget of {enough} \
+             bytes ({}) is enough for all",
             at_least(enough)
         ))
     }

@@ -2,7 +2,6 @@
 
 use super::numa::Numa;
 use super::pool::SearchMemory;
-use super::request::{Effort, SearchOptions};
 use super::tier::TierChoice;
 use crate::cost::processor::Processor;
 use crate::error::IndexError;
@@ -89,14 +88,6 @@ impl OpenOptions {
             Err(missing) => return Err(missing),
         };
         Ok(OpenOptions { card, card_missing, processor_goes_on, ..self })
-    }
-
-    /// Makes a memory budget leave space for a query of a search with these options, too, so that a budget
-    /// that is too small for it is refused when the index is opened.
-    pub fn for_search(self, search: &SearchOptions) -> OpenOptions {
-        let list = if let Effort::SearchList(list) = search.effort { list as usize } else { 0 };
-        let probes = search.probes.unwrap_or(0) as usize;
-        OpenOptions { planned_list: self.planned_list.max(list).max(probes).max(search.k), ..self }
     }
 
     /// Refuses mini-batches without a card, and sizes out of range.
