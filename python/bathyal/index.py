@@ -71,7 +71,8 @@ class Index:
                 None takes the number from the calibration: for groups an average, more for queries that need
                 them.
             beam_width: reads of one hop of a graph (W in DiskANN), 1 to 128; None is 4.
-            threads: 0 means all cores.
+            threads: at most so many; 0 means all cores. An index that was opened with little ``memory`` may
+                use fewer, with a warning that names the memory for all.
             mode: for a graph or posting lists: ``"batched"`` gives the same answers on every tier;
                 ``"pipelined"`` continues with the read that arrives first, for lower latency. None is
                 batched, but pipelined for a graph in an object store.

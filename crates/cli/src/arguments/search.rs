@@ -67,7 +67,7 @@ pub struct SearchSettings {
     #[arg(short, long, default_value_t = DEFAULT_K,
           value_parser = RangedU64ValueParser::<u32>::new().range(1..=MAX_K))]
     pub k: u32,
-    /// Threads; 0 or auto means all cores
+    /// Threads at most; 0 or auto means all cores. A small --memory may leave fewer
     #[arg(long, default_value = "0", value_parser = parse_threads)]
     pub threads: usize,
     /// Tier that holds the index while it is searched: file, dram, mapped (huge pages), mapped:node=N (a NUMA

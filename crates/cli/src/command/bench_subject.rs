@@ -48,7 +48,7 @@ impl Subject {
         console: &Console,
     ) -> Result<Subject, Failure> {
         let began = Instant::now();
-        let index = open_one_of(path, all, settings, console)?;
+        let index = open_one_of(path, all, settings, &sweep.searches, console)?;
         let open_seconds = began.elapsed().as_secs_f64();
         index.wait(Control { cancel: Some(console.interrupt().flag()), deadline: None })?;
         let (name, steps) = (path.display().to_string(), sweep.options(&index)?);

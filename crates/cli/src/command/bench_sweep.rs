@@ -17,6 +17,8 @@ const EFFORTS: usize = 11;
 pub(super) struct Sweep<'a> {
     arguments: &'a BenchArguments,
     efforts: Vec<Effort>,
+    /// The searches of these efforts by the usual calibration, for which an index is opened.
+    pub(super) searches: Vec<SearchOptions>,
 }
 
 impl<'a> Sweep<'a> {
@@ -33,10 +35,9 @@ impl<'a> Sweep<'a> {
             false => recalls.iter().copied().map(Effort::Recall).collect(),
             true => search_lists(lists, settings.k).into_iter().map(Effort::SearchList).collect(),
         };
-        for effort in &efforts {
-            search_options(settings, *effort)?;
-        }
-        Ok(Sweep { arguments, efforts })
+        let searches = efforts.iter().map(|effort| search_options(settings, *effort));
+        let searches = searches.collect::<Result<_, _>>()?;
+        Ok(Sweep { arguments, efforts, searches })
     }
 
     /// Returns true if the user named no effort, so that the sweep may end where more effort gains nothing.

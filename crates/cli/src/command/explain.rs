@@ -14,7 +14,7 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
     let settings = &arguments.settings;
     let row = arguments.explain.unwrap_or(0);
     let options = search_options(arguments)?;
-    let index = open(&arguments.index, settings, console)?;
+    let index = open(&arguments.index, settings, &[options], console)?;
     let options = calibrated(arguments, &index, options)?;
     let queries = console.open_vectors(&arguments.queries)?;
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };

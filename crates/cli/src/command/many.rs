@@ -48,7 +48,7 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
     let settings = &arguments.settings;
     let options = search_options(arguments)?;
     let paths = indexes(&arguments.index, &arguments.also);
-    let open = |path: &&Path| open_one_of(path, &paths, settings, console);
+    let open = |path: &&Path| open_one_of(path, &paths, settings, &[options], console);
     let indexes: Vec<Index> = paths.iter().map(open).collect::<Result<_, _>>()?;
     let queries = console.open_vectors(&arguments.queries)?;
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };

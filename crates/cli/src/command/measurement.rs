@@ -241,9 +241,14 @@ pub(super) fn own_counters(per_query: &BTreeMap<String, f64>) -> String {
     words.collect()
 }
 
-/// Opens the index at `path` with `settings`, and shows progress while it is loaded.
-pub(super) fn open(path: &Path, settings: &SearchSettings, console: &Console) -> Result<Index, Failure> {
-    open_one_of(path, &[path], settings, console)
+/// Opens the index at `path` with `settings` for `searches`, and shows progress while it is loaded.
+pub(super) fn open(
+    path: &Path,
+    settings: &SearchSettings,
+    searches: &[SearchOptions],
+    console: &Console,
+) -> Result<Index, Failure> {
+    open_one_of(path, &[path], settings, searches, console)
 }
 
 /// Returns the paths of a command that takes several indexes.
@@ -257,10 +262,11 @@ pub(super) fn open_one_of(
     path: &Path,
     all: &[&Path],
     settings: &SearchSettings,
+    searches: &[SearchOptions],
     console: &Console,
 ) -> Result<Index, Failure> {
     let began = Instant::now();
-    let mut options = open_options(settings)?;
+    let mut options = searches.iter().fold(open_options(settings)?, OpenOptions::for_search);
     if !is_address(path) && all.iter().any(|other| is_address(other)) {
         options.store = StoreOptions::default();
     }

@@ -56,7 +56,7 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
         check_range_path(output)?;
     }
     let search = search_options(settings, Effort::Recall(recall))?;
-    let index = open(&arguments.index, settings, console)?;
+    let index = open(&arguments.index, settings, &[search], console)?;
     let queries = console.open_vectors(&arguments.queries)?;
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
     warm(arguments, &index, &search, control)?;

@@ -38,7 +38,7 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
     let settings = &arguments.settings;
     let options = search_options(arguments)?;
     let began = Instant::now();
-    let index = open(&arguments.index, settings, console)?;
+    let index = open(&arguments.index, settings, &[options], console)?;
     let options = calibrated(arguments, &index, options)?;
     let open_seconds = began.elapsed().as_secs_f64();
     let queries = console.open_vectors(&arguments.queries)?;
@@ -152,9 +152,13 @@ fn add_block(all: &mut Option<SearchResult>, block: SearchResult) {
 /// Returns the parts of the memory in words, without empty parts.
 fn memory_parts(measured: &Measurement) -> String {
     let split = &measured.memory_split;
+    // Without a budget, nothing is set aside for searches: they have taken the rest.
+    let taken = measured.dram_bytes.saturating_sub(split.fixed());
+    let searches = if split.budget.is_some() { split.searches } else { taken };
     let parts = [
         ("codes", split.codes),
         ("centroids", split.centroids),
+        ("offsets", split.offsets),
         ("codec", split.codec),
         ("pages", split.pages),
         ("ids", split.ids),
@@ -162,7 +166,7 @@ fn memory_parts(measured: &Measurement) -> String {
         ("cache", split.cache),
         ("inserted vectors", split.changes),
         ("reserved for codes on the card", split.standby),
-        ("searches", split.searches),
+        ("searches", searches),
     ];
     let mut words: Vec<String> = parts
         .iter()

@@ -14,8 +14,8 @@ const SEARCH_SHARE: u64 = 4;
 const LARGER: u64 = 4;
 /// Purpose of the memory of searches, for errors if it is not part of the budget.
 pub(crate) const SEARCHING: &str = "a search thread";
-/// Candidate list that a budget plans for; recall 0.95 takes less wherever measured.
-const PLANNED_LIST: usize = 100;
+/// Candidate list that a budget plans for at least; recall 0.95 takes less wherever measured.
+const LEAST_PLANNED_LIST: usize = 100;
 
 /// Kind of memory that the searched file is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +42,8 @@ pub(crate) struct Origin<'a> {
     pub(crate) whole: bool,
     /// Bytes for searches that are not part of the budget.
     pub(crate) searches: Option<u64>,
+    /// The longest candidate list of the searches, as far as it is known.
+    pub(crate) list: usize,
 }
 
 /// Memory needs of an open index of a family.
@@ -153,7 +155,7 @@ impl MemorySplit {
         from: Origin<'_>,
         budget: Option<u64>,
     ) -> Result<MemorySplit, IndexError> {
-        let Origin { place, far, lines, card, whole, searches } = from;
+        let Origin { place, far, lines, card, whole, searches, list } = from;
         let mut needs = stored.needs(manifest, place);
         if let Some(taken) = card.and_then(|card| stored.codes_on_card(card, whole)) {
             needs.leave_codes_to_card(&taken);
@@ -173,7 +175,7 @@ impl MemorySplit {
             return Err(IndexError::Internal("a family that needs no memory".into()));
         };
         let Some(budget) = budget else { return Ok(MemorySplit { ids: best.ids.max(places), ..best }) };
-        let query = stored.query_bytes(PLANNED_LIST);
+        let query = stored.query_bytes(list.max(LEAST_PLANNED_LIST));
         let frames = stored.buffers().thread_bytes(codes_by.is_some(), far);
         let (frames, query) = match searches {
             Some(given) if given < frames + query => {

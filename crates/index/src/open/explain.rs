@@ -262,7 +262,7 @@ impl Index {
     fn memory_parts(&self, search_list: usize) -> Vec<MemoryPart> {
         let split = self.memory_split();
         let query = self.stored.family().query_bytes(search_list);
-        let buffers = self.used_buffers(1);
+        let buffers = self.used_buffers(1, u64::MAX);
         let part = |part, bytes| MemoryPart { part, bytes };
         let parts = [
             part("codes", split.codes),

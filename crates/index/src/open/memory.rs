@@ -1,16 +1,29 @@
 //! The memory of an open index: how much it takes, and how many threads and queries its budget allows.
 
 use super::plan::SearchNeeds;
-use super::{Index, SearchOptions, SearchRequest, SearchResult, thread_count};
+use super::{Effort, Index, OpenOptions, SearchOptions, SearchRequest, SearchResult, thread_count};
 use crate::error::IndexError;
 use crate::family::{Buffers, Knob, MemorySplit};
-use crate::query::{SearchParams, beam_width_on};
+use crate::query::{QueryStats, SearchParams, beam_width_on};
 use bathyal_object::GAP_BYTES;
+use bathyal_store::size::at_least;
 
 /// About the bytes of a connection to a store: its read buffer and its TLS state.
 const CONNECTION_BYTES: u64 = 48 << 10;
+/// Bytes of a page of this process's memory.
+const PAGE_BYTES: u64 = 4096;
 /// The most requests in flight, unless a store option allows more.
 const MOST_REQUESTS: u64 = 512;
+
+impl OpenOptions {
+    /// Makes a memory budget leave space for a query of a search with these options, too, so that a budget
+    /// that is too small for it is refused when the index is opened.
+    pub fn for_search(self, search: &SearchOptions) -> OpenOptions {
+        let list = if let Effort::SearchList(list) = search.effort { list as usize } else { 0 };
+        let probes = search.probes.unwrap_or(0) as usize;
+        OpenOptions { planned_list: self.planned_list.max(list).max(probes).max(search.k), ..self }
+    }
+}
 
 impl Index {
     /// Returns the division of the memory budget.
@@ -41,12 +54,23 @@ impl Index {
     /// Returns the bytes of memory of the open index while `threads` threads search with a candidate list of
     /// `search_list`, and `in_flight` queries each or as many as the budget allows.
     pub fn dram_bytes(&self, threads: usize, in_flight: usize, search_list: u32) -> u64 {
+        self.searching_bytes((threads, in_flight), search_list, u64::MAX)
+    }
+
+    /// Returns [`Index::dram_bytes`], if a query reads at most `read_bytes` bytes.
+    fn searching_bytes(
+        &self,
+        (threads, in_flight): (usize, usize),
+        search_list: u32,
+        read_bytes: u64,
+    ) -> u64 {
         let search = self.needs(threads, search_list as usize);
         let in_flight = self.plan.in_flight(in_flight, &search).unwrap_or(in_flight.min(1));
         let split = self.plan.split();
         let changes = self.changed_bytes() - split.changes;
         let standby = self.trouble.taken_bytes().saturating_sub(split.standby);
-        let thread = self.used_buffers(in_flight as u64) + in_flight as u64 * search.query_bytes;
+        let buffers = self.used_buffers(in_flight as u64, read_bytes);
+        let thread = buffers + in_flight as u64 * search.query_bytes;
         split.fixed() + search.noted + threads as u64 * thread + changes + standby
     }
 
@@ -55,7 +79,11 @@ impl Index {
         // A thread has no more queries in flight than its share of the batch.
         let share = found.latencies_ns.len().div_ceil(found.threads.max(1));
         let in_flight = options.in_flight.unwrap_or_else(|| self.default_in_flight(found.search_list));
-        self.dram_bytes(found.threads, in_flight.min(share.max(1)), found.search_list)
+        let concurrency = (found.threads, in_flight.min(share.max(1)));
+        // A read takes whole pages of its buffer.
+        let read = |cost: &QueryStats| cost.bytes + u64::from(cost.reads) * PAGE_BYTES;
+        let read_bytes = found.per_query.iter().map(read).max().unwrap_or(0);
+        self.searching_bytes(concurrency, found.search_list, read_bytes)
     }
 
     /// Returns the bytes of memory for changes since the build.
@@ -64,9 +92,10 @@ impl Index {
         now.max(self.plan.split().changes)
     }
 
-    /// Returns the bytes of a thread's read buffers that are used while it has `in_flight` queries. The
-    /// others are reserved and take no memory: with vectors of 65,536 dimensions, nearly all of them.
-    pub(super) fn used_buffers(&self, in_flight: u64) -> u64 {
+    /// Returns the bytes of a thread's read buffers that are used while it has `in_flight` queries, each of
+    /// which reads at most `read_bytes`. The others are reserved and take no memory: with
+    /// vectors of 65,536 dimensions, nearly all of them.
+    pub(super) fn used_buffers(&self, in_flight: u64, read_bytes: u64) -> u64 {
         let frame = self.loaded.engine().frame_bytes as u64;
         // A query reads no part of the file twice at once, and in a graph at most as many records as its beam
         // is wide.
@@ -75,6 +104,7 @@ impl Index {
             true => file.min(u64::from(beam_width_on(self.loaded.profile())) * frame),
             false => file,
         };
+        let a_query = a_query.min(read_bytes);
         self.plan.thread_bytes().min(Buffers::held_bytes(in_flight * a_query, self.traffic.is_some()))
     }
 
@@ -84,14 +114,32 @@ impl Index {
         SearchNeeds { threads, query_bytes, noted: self.known_places.bytes() }
     }
 
-    /// Returns the threads for a search of `queries` queries if a caller `asked` for so many. If that is 0
-    /// (all cores), returns as many of them as the budget allows.
+    /// Returns the threads for a search of `queries` queries if a caller `asked` for so many (0 is all
+    /// cores): as many of them as the budget allows.
     pub(super) fn suited_threads(&self, asked: usize, queries: usize, params: &SearchParams) -> usize {
         let threads = thread_count(asked).clamp(1, queries.max(1));
-        if asked > 0 {
-            return threads;
-        }
         self.fitting_threads(threads, self.stored.family().planned_list(params))
+    }
+
+    /// Returns a note if a search of `queries` queries gets fewer than the `asked` threads, with the budget
+    /// that is enough for all of them.
+    pub(super) fn fewer_threads(
+        &self,
+        asked: usize,
+        queries: usize,
+        params: &SearchParams,
+    ) -> Option<String> {
+        let (wanted, list) = (asked.min(queries), self.stored.family().planned_list(params));
+        let fitting = self.fitting_threads(wanted, list);
+        if wanted <= fitting || self.plan.shares_search_memory() {
+            return None;
+        }
+        let enough = self.plan.enough(&self.stored, &self.needs(wanted, list));
+        Some(format!(
+            "the memory budget has space for {fitting} of {wanted} search threads; a budget of {enough} \
+             bytes ({}) is enough for all",
+            at_least(enough)
+        ))
     }
 
     /// Returns as many of `threads` as the memory budget allows with a candidate list of `list`, and at least
@@ -124,7 +172,7 @@ impl Index {
         }
         let search = self.needs(threads, list);
         self.plan.in_flight(wanted, &search).ok_or_else(|| {
-            let advice = "allow at least that much, or use fewer threads or a smaller search_list";
+            let advice = "allow at least that much, or use a smaller search_list";
             self.plan.too_small(&self.stored, &search, advice)
         })
     }

@@ -34,6 +34,9 @@ pub struct OpenOptions {
     pub wait: bool,
     /// Memory that the open index may take, in bytes. `None` means no limit.
     pub memory_bytes: Option<u64>,
+    /// The longest candidate list of the searches, if it is known ([`OpenOptions::for_search`]). A budget
+    /// then has space for a query with it, or the opening is refused. 0 plans for recall 0.95.
+    pub planned_list: usize,
     /// Memory for the buffers of search threads and for running queries, which indexes that are opened with
     /// clones share. [`OpenOptions::memory_bytes`] is then for everything else. It has no effect without
     /// that.

@@ -39,6 +39,12 @@ pub(super) struct Planning {
     standby: Option<u64>,
     /// Bytes of changes and of their log; `None` if the index does not take changes.
     logged: Option<u64>,
+    /// The longest candidate list of the searches, as far as it is known.
+    planned_list: usize,
+    /// True if searches may begin before all codes have arrived from a remote store.
+    may_arrive: bool,
+    /// True if searches read pages in memory where they are, without a copy.
+    in_place: bool,
 }
 
 /// The memory of a search, besides that of the open index.
@@ -76,6 +82,9 @@ impl Planning {
             placement: Placement::of(options)?,
             standby: goes_on.then(standby),
             logged,
+            planned_list: options.planned_list,
+            may_arrive: far && !options.wait,
+            in_place: options.wrap.is_none() && options.card.is_none(),
         })
     }
 
@@ -96,8 +105,8 @@ impl Planning {
 
     /// Divides `budget`.
     fn divide(&self, stored: &StoredIndex, budget: Option<u64>) -> Result<Division, IndexError> {
-        let Planning { place, far, lines, ref card, whole, searches, .. } = *self;
-        let from = Origin { place, far, lines, card: card.as_deref(), whole, searches };
+        let Planning { place, far, lines, ref card, whole, searches, planned_list: list, .. } = *self;
+        let from = Origin { place, far, lines, card: card.as_deref(), whole, searches, list };
         let (manifest, family) = (stored.manifest(), stored.family());
         self.divide_by(budget, family.keeps(), |budget| MemorySplit::plan(manifest, family, from, budget))
     }
@@ -121,29 +130,28 @@ impl Planning {
     pub(super) fn split(&self, stored: &StoredIndex, budget: Option<u64>) -> Result<Division, IndexError> {
         self.divide(stored, budget).map_err(|error| match error {
             IndexError::Memory { what, needed, given, advice } => {
-                let needed = self.enough(stored, needed, None);
+                let needed = match self.searches {
+                    // Shared search memory is not part of the budget, and does not change its division.
+                    Some(_) => needed,
+                    None => least_budget(given, |budget| match self.divide(stored, Some(budget)) {
+                        Err(IndexError::Memory { needed, .. }) => needed,
+                        _ => budget,
+                    }),
+                };
                 IndexError::Memory { what, needed, given, advice }
             }
             other => other,
         })
     }
 
-    /// Returns the least budget from `needed` on that can be divided, and has space for `search`.
-    fn enough(&self, stored: &StoredIndex, needed: u64, search: Option<&SearchNeeds>) -> u64 {
-        // Shared search memory is not part of the budget, and does not change its division.
-        if self.searches.is_some() {
-            return needed;
-        }
+    /// Returns the bytes of the buffers of a search thread if the memory is divided as `split`.
+    fn thread_bytes(&self, stored: &StoredIndex, split: &MemorySplit) -> u64 {
         let buffers = stored.family().buffers();
-        least_budget(needed, |budget| match (self.divide(stored, Some(budget)), search) {
-            (Ok(Division { split, .. }), Some(search)) => {
-                let with_codes = split.codes_on_tier > 0 || self.far;
-                let thread = buffers.thread_bytes(with_codes, self.far) + search.query_bytes;
-                split.fixed() + search.noted + search.threads as u64 * thread
-            }
-            (Err(IndexError::Memory { needed, .. }), _) => needed.max(budget + 1),
-            _ => budget,
-        })
+        let with_codes = split.codes_on_tier > 0;
+        match self.in_place && (self.place != Place::File || split.pages > 0) {
+            true => buffers.bytes(with_codes) as u64,
+            false => buffers.thread_bytes(with_codes || self.may_arrive, self.far),
+        }
     }
 }
 
@@ -155,19 +163,27 @@ pub(super) struct Division {
     pub(super) lacking: Option<u64>,
 }
 
-/// Returns the first budget from `least` on that needs no more than itself. `needs` returns the need of an
-/// index whose memory is divided by a budget: it may rise with the budget, since caches and codes take a
-/// part of more.
-fn least_budget(least: u64, needs: impl Fn(u64) -> u64) -> u64 {
-    let mut budget = least;
+/// Returns the least budget above `refused` that needs no more than itself. `needs` returns the need of an
+/// index whose memory is divided by a budget. It may rise with the budget, since caches and codes take a part
+/// of more, and fall where all pages fit. Only budgets between `refused` and the returned one may be smaller
+/// and sufficient as well.
+fn least_budget(refused: u64, needs: impl Fn(u64) -> u64) -> u64 {
+    let is_enough = |budget: u64| needs(budget) <= budget;
+    let mut enough = refused.saturating_add(1);
     for _ in 0..MOST_TRIES {
-        let needed = needs(budget);
-        if needed <= budget {
+        let needed = needs(enough);
+        if needed <= enough {
             break;
         }
-        budget = needed;
+        enough = needed;
     }
-    budget
+    // The need of a budget that was tried may be less at a smaller one.
+    let mut too_little = refused;
+    while enough - too_little > 1 {
+        let middle = too_little + (enough - too_little) / 2;
+        if is_enough(middle) { enough = middle } else { too_little = middle }
+    }
+    enough
 }
 
 /// The memory of an open index, and what is left of it for searches.
@@ -197,6 +213,11 @@ impl SearchPlan {
     /// Returns the bytes of the buffers of a search thread.
     pub(super) fn thread_bytes(&self) -> u64 {
         self.thread_bytes
+    }
+
+    /// Returns true if several indexes share the memory for searches.
+    pub(super) fn shares_search_memory(&self) -> bool {
+        self.planning.searches.is_some()
     }
 
     /// Returns the NUMA nodes over which the search threads are spread, if there are several.
@@ -237,12 +258,33 @@ impl SearchPlan {
         self.split.budget.is_none() || bytes <= self.split.searches.saturating_sub(kept) / share
     }
 
-    /// Returns the error for a budget that is too small for `search` with one query on each thread. It names
-    /// a sufficient one.
+    /// Returns the least budget of the same index, above the given one, that has space for `search` with one
+    /// query on each thread.
+    pub(super) fn enough(&self, stored: &StoredIndex, search: &SearchNeeds) -> u64 {
+        let (planning, now) = (&self.planning, &self.split);
+        if self.shares_search_memory() {
+            // Shared search memory is not part of the budget, and does not change its division.
+            return self.needed_bytes(search, 1);
+        }
+        least_budget(now.budget.unwrap_or(0), |budget| match planning.divide(stored, Some(budget)) {
+            Ok(Division { split, .. }) => {
+                let as_now = |bytes: fn(&MemorySplit) -> u64| (bytes(&split) > 0) == (bytes(now) > 0);
+                let thread = match as_now(|split| split.pages) && as_now(|split| split.codes_on_tier) {
+                    true => self.thread_bytes,
+                    false => planning.thread_bytes(stored, &split),
+                };
+                split.fixed() + search.noted + search.threads as u64 * (thread + search.query_bytes)
+            }
+            Err(IndexError::Memory { needed, .. }) => needed.max(budget + 1),
+            Err(_) => budget,
+        })
+    }
+
+    /// Returns the error for a budget that is too small for `search` with one query on each thread.
     pub(super) fn too_small(&self, stored: &StoredIndex, search: &SearchNeeds, advice: &str) -> IndexError {
         IndexError::Memory {
             what: "this search",
-            needed: self.planning.enough(stored, self.needed_bytes(search, 1), Some(search)),
+            needed: self.enough(stored, search),
             given: self.split.budget.unwrap_or(0),
             advice: advice.into(),
         }
@@ -301,6 +343,9 @@ mod tests {
             placement: Placement::none(),
             standby,
             logged,
+            planned_list: 0,
+            may_arrive: false,
+            in_place: true,
         }
     }
 
@@ -355,12 +400,14 @@ mod tests {
 
     #[test]
     fn the_least_budget_holds_what_it_needs() {
-        // A quarter of a budget goes to codes: 300 bytes and a quarter of 400 are 400.
-        let found = least_budget(300, |budget| 300 + budget / 4);
-        assert!((399..=400).contains(&found), "{found}");
-        assert_eq!(least_budget(300, |_| 200), 300);
+        // A quarter of a budget goes to codes: 300 bytes and a quarter of 399 are 399.
+        assert_eq!(least_budget(10, |budget| 300 + budget / 4), 399);
+        assert_eq!(least_budget(398, |budget| 300 + budget / 4), 399);
+        assert_eq!(least_budget(10, |_| 200), 200);
+        // From 500 bytes on, a part of the need is gone.
+        assert_eq!(least_budget(10, |budget| if budget < 500 { 600 } else { 100 }), 500);
         // A need that rises with the budget for ever ends, too.
-        assert_eq!(least_budget(1, |budget| budget + 1), 1 + MOST_TRIES as u64);
+        assert!(least_budget(1, |budget| budget + 1) > MOST_TRIES as u64);
     }
 
     #[test]

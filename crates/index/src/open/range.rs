@@ -118,10 +118,11 @@ impl Index {
         let threads = super::thread_count(options.threads).clamp(1, queries.count().max(1));
         // Rounds whose lists do not fit in the budget are dropped, except for the first.
         let planned = |round: &(usize, SearchParams)| self.stored.family().planned_list(&round.1);
-        let fits = |round: &&(usize, SearchParams)| self.affords(threads, planned(round));
+        let fits = |round: &&(usize, SearchParams)| self.affords(1, planned(round));
         let fitting = plan.rounds.iter().take_while(fits).count();
         plan.rounds.truncate(fitting.max(1));
         let longest = plan.rounds.iter().map(planned).max().unwrap_or(1);
+        let threads = self.fitting_threads(threads, longest);
         let default = || plan.rounds.iter().map(|round| self.suited_in_flight(&round.1)).min().unwrap_or(1);
         let in_flight = options.in_flight.unwrap_or_else(default).max(1);
         let in_flight = self.affordable_in_flight(in_flight, threads, longest)?;

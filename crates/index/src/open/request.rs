@@ -154,7 +154,7 @@ pub struct SearchOptions {
     /// calibration does not use them: a search for a recall or a ratio reads them in addition to its
     /// calibrated effort.
     pub multi_probe: Option<u32>,
-    /// Threads; 0 means all cores.
+    /// The most threads; 0 means all cores. A memory budget may have space for fewer.
     pub threads: usize,
     /// Batched or pipelined; `None` is [`Index::default_mode`](crate::Index::default_mode).
     pub mode: Option<SearchMode>,

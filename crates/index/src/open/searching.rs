@@ -90,6 +90,7 @@ impl Index {
         let chosen = self.choose(&watched, queries, rows.clone());
         notes.extend(watched.note);
         let threads = self.suited_threads(options.threads, rows.len(), &params);
+        notes.extend(self.fewer_threads(options.threads, rows.len(), &params));
         let (count, used) = (rows.len(), self.stored.used(&params, threads));
         let job = self.job(
             RawQueries::from_range(queries, rows),

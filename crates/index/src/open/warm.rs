@@ -1,7 +1,7 @@
 //! Warm-up: work that would otherwise delay the first queries.
 
 use super::pool::RawQueries;
-use super::{Index, SearchOptions, SearchRequest, thread_count};
+use super::{Index, SearchOptions, SearchRequest};
 use crate::error::IndexError;
 use bathyal_kernels::{Element, from_f32};
 use bathyal_tier::Control;
@@ -49,7 +49,7 @@ impl Index {
         for row in samples.chunks_exact(self.dim().max(1)) {
             encode(self.element(), row, &mut bytes);
         }
-        let threads = thread_count(options.threads).clamp(1, count.max(1));
+        let threads = self.suited_threads(options.threads, count, &params);
         let raw = RawQueries { bytes, count };
         let found = self.search_raw(raw, params, (threads, options.in_flight), changes, control)?;
         Ok(WarmReport {

@@ -142,6 +142,15 @@ fn the_memory_that_a_refused_build_names_is_enough() {
                             build(&data, &path, &options, &Silent)
                         });
                         assert_eq!(refused, 1, "{what}");
+                        let build_with = |memory| {
+                            let options = BuildOptions { memory_bytes: Some(memory), ..options.clone() };
+                            match build(&data, &dir.path().join("less"), &options, &Silent) {
+                                Err(IndexError::Memory { needed, .. }) => needed,
+                                other => panic!("{what}: {other:?}"),
+                            }
+                        };
+                        let enough = build_with(1);
+                        assert_eq!(build_with(enough - 1), enough, "{what}: one byte less");
                     }
                 }
             }

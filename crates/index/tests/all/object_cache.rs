@@ -2,11 +2,15 @@
 
 use crate::cases::{full_or_quick, quick_build};
 use crate::clustered::vectors;
+use bathyal_index::families::flat::FlatOptions;
+use bathyal_index::families::lsh::LshOptions;
+use bathyal_index::families::partitioned::PartitionedOptions;
 use bathyal_index::{
     BuildOptions, CacheUse, ClusterOptions, Effort, FamilyOptions, FillOptions, GraphOptions, Index,
-    IndexError, OpenOptions, SearchOptions, SpannOptions, StoreOptions, build, fill,
+    IndexError, OpenOptions, PostingLayout, SearchOptions, SpannOptions, StoreOptions, build, fill,
 };
 use bathyal_kernels::Element;
+use bathyal_kernels::quantize::CodeKind;
 use bathyal_tier::Control;
 use bathyal_vectors::progress::Silent;
 use std::path::Path;
@@ -69,6 +73,65 @@ fn a_filled_cache_is_searched_without_a_request() {
     assert!(text.contains(
         "store_cache_blocks_total{index=\"memory://object-cache/index\",kind=\"codes\",from=\"disk\"}"
     ));
+}
+
+/// The most bytes of a record, which contains the small files of an index, and of the listing of records.
+const RECORD_BYTES: u64 = (2 << 20) + (64 << 10);
+
+/// Opening lists the records of the index and reads the newest one, because another index may have been
+/// published since the cache was filled. Nothing else is requested, and no other data is received.
+#[test]
+fn an_index_whose_cache_was_filled_is_opened_with_a_list_and_its_record() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, queries) = (vectors(Element::F32, 4000, 64, 5), vectors(Element::F32, 8, 64, 6));
+    let lists_of_codes = SpannOptions {
+        layout: PostingLayout::Coupled,
+        code_kind: Some(CodeKind::Axes),
+        ..SpannOptions::default()
+    };
+    let families: [(&str, FamilyOptions); 8] = [
+        ("cluster", ClusterOptions::default().into()),
+        ("spann", SpannOptions::default().into()),
+        ("codes", lists_of_codes.into()),
+        ("graph", GraphOptions { max_degree: 16, search_list: 30, ..GraphOptions::default() }.into()),
+        ("flat", FlatOptions::default().into()),
+        ("flat_codes", FlatOptions { code_kind: Some(CodeKind::Axes), ..FlatOptions::default() }.into()),
+        ("lsh", LshOptions::default().into()),
+        (
+            "partitioned",
+            PartitionedOptions { partition_vectors: 100, ..PartitionedOptions::default() }.into(),
+        ),
+    ];
+    let folder = dir.path().join("cache");
+    let cached = options(
+        dir.path(),
+        &[("cache", folder.to_str().unwrap()), ("cache_memory", "8MiB"), ("cache_disk", "64MiB")],
+    );
+    for (name, family) in families {
+        let takes_inserts = name == "lsh";
+        let path = format!("memory://object-cache/filled-{name}");
+        let building = BuildOptions { threads: 1, store: options(dir.path(), &[]), ..quick_build(family) };
+        build(&data, Path::new(&path), &building, &Silent).unwrap();
+        fill(&path, &cached, &FillOptions { all: true, limit_bytes: None }, &Silent).unwrap();
+        for wait in [true, false] {
+            let opening = OpenOptions { store: cached.clone(), wait, ..OpenOptions::default() };
+            let index = Index::open(&path, &opening).unwrap();
+            index.wait(Control::default()).unwrap();
+            let opening = index.opening_requests().unwrap();
+            // Two more look for the log of a family whose indexes change.
+            let requests = if takes_inserts { 4 } else { 2 };
+            assert_eq!((opening.requests, opening.cache.misses), (requests, 0), "{name}");
+            assert!(opening.received_bytes < RECORD_BYTES, "{name}: {opening:?}");
+            let search = || index.search(&queries, &SearchOptions::default(), Control::default()).unwrap();
+            let found = search().requests.unwrap().cache;
+            assert!(found.hits + found.disk_hits > 0, "{name}: {found:?}");
+            // The first search for a recall looks for calibrations that were added since the build.
+            let first = index.requests().unwrap();
+            let data = (first.received_bytes, first.cache.misses);
+            assert!(first.requests <= 2 && data == (0, 0), "{name}: {first:?}");
+            assert_eq!(search().requests.unwrap().requests, 0, "{name}");
+        }
+    }
 }
 
 /// The number of rounds in the report equals the number of hops of the query.

@@ -368,3 +368,22 @@ fn addresses_and_options_that_lead_nowhere_are_refused() {
     let holding = holding("folder/index", &StoreOptions::default()).unwrap();
     assert!(matches!(holding.prune(&PruneOptions::default()), Err(IndexError::Parameter(_))));
 }
+
+/// Read buffers that a search has not used take no memory.
+#[test]
+fn the_reported_memory_of_a_search_is_that_of_its_reads() {
+    let (path, queries) = shared_index();
+    let stored = StoredIndex::new("reported");
+    stored.copy_from(&path);
+    let index =
+        Index::open(stored.path(), &OpenOptions { wait: true, ..stored.options(Some(NEAR)) }).unwrap();
+    let options = SearchOptions { threads: 2, in_flight: Some(8), ..SearchOptions::default() };
+    let found = index.search(&queries, &options, Control::default()).unwrap();
+    let (used, fixed) = (index.dram_bytes_of(&found, &options), index.dram_bytes(0, 0, 0));
+    let read = found.per_query.iter().map(|cost| cost.bytes + 4096 * u64::from(cost.reads)).max().unwrap();
+    // A response is in memory twice: as it is received, and in the buffers.
+    let most = fixed + 2 * 8 * (2 * read + index.query_bytes(&options).unwrap());
+    assert!(used > fixed && used <= most, "{used}, {fixed} of the open index, {most} at most");
+    let reserved = index.dram_bytes(2, 8, found.search_list);
+    assert!(used < reserved, "{used} of {reserved}");
+}

@@ -59,7 +59,8 @@ impl ClusterPlan {
         let least = (2 * count / MOST_PARTS).max(1).next_multiple_of(run).min(count.next_multiple_of(run));
         let free = budget.saturating_sub(fixed + threads * halving_bytes(data.dim()));
         let rows = (free / (row + means)) as usize / run * run;
-        let rows = rows.clamp(least, count.next_multiple_of(run));
+        // A run may be larger than the set.
+        let rows = rows.clamp(least, count.next_multiple_of(run)).min(count);
         ClusterPlan { planned: fixed + rest.max(placing(rows)), rows }
     }
 }

@@ -67,7 +67,8 @@ impl SpannPlan {
         let least = (2 * count / MOST_PARTS).max(1).next_multiple_of(shape.leaf).min(leaves);
         let free = budget.saturating_sub(fixed + sizes.centroids + halving);
         let rows = (free / (row + means)) as usize / shape.leaf * shape.leaf;
-        let rows = rows.clamp(least, leaves);
+        // A leaf may be larger than the set.
+        let rows = rows.clamp(least, leaves).min(count);
         SpannPlan { planned: fixed + rest.max(placing(rows)), rows }
     }
 }

@@ -15,6 +15,7 @@ mod kinds;
 mod live_audits;
 mod odd_data;
 mod places;
+mod refusals;
 mod smaller;
 mod soak;
 mod stops;

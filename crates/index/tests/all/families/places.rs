@@ -87,6 +87,11 @@ impl Place {
         open(&(self.locate)(path), change((self.options)()))
     }
 
+    /// Returns where the index at `path` is on this tier, and the options that open it there.
+    pub fn locate(&self, path: &Path) -> (PathBuf, OpenOptions) {
+        ((self.locate)(path), (self.options)())
+    }
+
     pub fn try_open_with(
         &self,
         path: &Path,
