@@ -234,17 +234,25 @@ const DECISIVE: [&str; 5] = ["../gpu/kernels", "../gpu/src", "cpp", "src", "test
 /// If all mutants were detected before, one in this many is tested.
 const STEP: usize = 36;
 
-/// Returns the fingerprint (64 bits of FNV-1a) of the sources on which detection depends.
+/// Returns the fingerprint (64 bits of FNV-1a) of the sources on which detection depends, without lines of
+/// comments.
 fn fingerprint() -> String {
     let mut paths = Vec::new();
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));
     DECISIVE.iter().for_each(|folder| collect(&own.join(folder), &mut paths));
     paths.sort();
-    let bytes = paths.iter().flat_map(|path| std::fs::read(path).unwrap());
+    let sources = paths.iter().map(|path| std::fs::read_to_string(path).unwrap());
+    let bytes = sources.flat_map(|source| without_comments(&source).into_bytes());
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
     format!("{hash:016x}")
+}
+
+/// Returns the lines of a source that are not whole comments.
+fn without_comments(source: &str) -> String {
+    let lines = source.lines().map(str::trim).filter(|line| !line.starts_with("//"));
+    lines.collect::<Vec<&str>>().join("\n")
 }
 
 /// Appends the sources in `folder`, and in the folders within it, to `paths`.
