@@ -62,7 +62,8 @@ pub fn search_many(
         notes.push(format!("asked for {} neighbours, only {matches} rows match", request.k));
     }
     let (positions, distances) = merged(&results, queries.count(), k);
-    let answers = MergedAnswers { k, distances: &distances, effort: request.effort };
+    let lengths = &results[0].judgement.lengths;
+    let answers = MergedAnswers { k, distances: &distances, lengths, effort: request.effort };
     let farthest = |query: usize| &results[positions[query * k + k - 1].0];
     notes.extend(
         answers.unlike_note(Calibrated::Segments, |query| farthest(query).judgement.reach[query].as_slice()),

@@ -47,7 +47,7 @@ pub use build::options::{
 pub use build::plan::{BuildPlan, MemoryPlan, PlannedFile, PlannedStage, plan_build, plan_shape};
 pub use build::{build, build_in};
 pub use calibrate::given_queries::{EffortPoint, QueryCalibration};
-pub use calibrate::reach::{Calibrated, Reach};
+pub use calibrate::reach::{Calibrated, QueryLengths, Reach};
 pub use error::IndexError;
 pub use exact::exact_neighbors_on;
 pub use extent::check_vectors;

@@ -17,8 +17,8 @@ use crate::schema::VectorField;
 use crate::state::{Located, State};
 use arrow_array::RecordBatch;
 use bathyal_index::{
-    Calibrated, Capability, Effort, IndexError, MergedAnswers, Reach, RowSet, SearchOptions, SearchTotals,
-    StoredVectors, families,
+    Calibrated, Capability, Effort, IndexError, MergedAnswers, QueryLengths, Reach, RowSet, SearchOptions,
+    SearchTotals, StoredVectors, families,
 };
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
@@ -98,6 +98,8 @@ pub struct Judgement {
     /// For each query, how far the queries of a calibration are from their neighbours: that of the segment
     /// which holds the query's farthest neighbour. `None` if that was not measured.
     pub(crate) reach: Vec<Option<Reach>>,
+    /// The lengths of the queries.
+    pub(crate) lengths: QueryLengths,
 }
 
 /// Distance and location of a neighbour.
@@ -221,9 +223,10 @@ impl State {
         }
         let (rows, distances) = merged(lists, k);
         let reach = reach_of_queries(&rows, k, &reach);
-        let answers = MergedAnswers { k, distances: &distances, effort: request.effort };
+        let lengths = QueryLengths::of_file(self.schema().vectors[resolved.field].metric, &resolved.queries);
+        let answers = MergedAnswers { k, distances: &distances, lengths: &lengths, effort: request.effort };
         let note = answers.unlike_note(Calibrated::Segments, |query| reach[query].as_slice());
-        let judgement = Judgement { unlike: note.is_some(), reach };
+        let judgement = Judgement { unlike: note.is_some(), reach, lengths };
         notes.extend(note);
         let fields: &[usize] = if request.vectors { &[resolved.field] } else { &[] };
         let mut fetched = self.fetch(&rows, &resolved.columns, fields, control)?;

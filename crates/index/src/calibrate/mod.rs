@@ -8,6 +8,7 @@
 pub mod given_queries;
 pub mod list;
 pub mod log;
+pub(crate) mod made;
 pub mod probed;
 pub mod reach;
 pub(crate) mod solve;
@@ -56,9 +57,8 @@ pub struct Calibration<P> {
     pub source: String,
     /// The curves in ascending order of k; empty if there were too few vectors to measure.
     pub curves: Vec<Curve<P>>,
-    /// The distances of these queries to their neighbours, in ascending order of k; empty under the inner
-    /// product, whose distances grow with the queries, and in an index that was built before they were
-    /// measured.
+    /// The distances of these queries to their neighbours, in ascending order of k; empty in an index that was
+    /// built before they were measured.
     #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
     pub reach: Vec<Reach>,
 }

@@ -82,17 +82,19 @@ struct ProbedEffort {
     search_list: f64,
     /// The recall, or the reciprocal of the overall ratio: both rise with the effort, up to 1.
     value: f64,
+    /// True if these probes are all that there are.
+    is_all: bool,
 }
 
 impl ProbedEffort {
     /// Returns a measured effort; `None` if the target was not measured at it.
-    fn measured(point: &ProbedPoint, target: Target) -> Option<ProbedEffort> {
+    fn measured(point: &ProbedPoint, target: Target, all: u32) -> Option<ProbedEffort> {
         let value = match target {
             Target::Recall(_) => f64::from(point.recall),
             Target::Ratio(_) => 1.0 / f64::from(point.ratio?),
         };
         let (probes, search_list) = (f64::from(point.probes), f64::from(point.search_list));
-        Some(ProbedEffort { probes, search_list, value })
+        Some(ProbedEffort { probes, search_list, value, is_all: point.probes >= all })
     }
 }
 
@@ -106,16 +108,21 @@ impl CurvePoint for ProbedEffort {
             probes: above.probes,
             search_list: mix(self.search_list, above.search_list, share),
             value: mix(self.value, above.value, share),
+            is_all: above.is_all,
         }
     }
 }
 
 /// Returns the cheapest candidate list and number of probes that reach `target`, by the `price` of probes and
-/// candidates; `None` if the target was not measured.
+/// candidates; `None` if the target was not measured. `all` is the number of probes that there are.
+///
+/// The recall between a number of probes and all of them is unknown: all find everything, and one less may
+/// find hardly more than half. So no effort is interpolated there.
 pub(crate) fn effort(
     curves: &[Curve<ProbedPoint>],
     k: usize,
     target: Target,
+    all: u32,
     price: impl Fn(f64, f64) -> f64,
 ) -> Option<Solved> {
     let wanted = match target {
@@ -125,7 +132,7 @@ pub(crate) fn effort(
     let question = Question::new(curves, k, wanted)?;
     let measured = question.curve.points.chunk_by(|a, b| a.probes == b.probes);
     let measured = measured
-        .map(|points| points.iter().filter_map(|point| ProbedEffort::measured(point, target)).collect());
+        .map(|points| points.iter().filter_map(|point| ProbedEffort::measured(point, target, all)).collect());
     let measured: Vec<Vec<ProbedEffort>> =
         measured.filter(|points: &Vec<ProbedEffort>| !points.is_empty()).collect();
     let most = measured.iter().flatten().copied().max_by(|a, b| a.value.total_cmp(&b.value))?;
@@ -133,7 +140,7 @@ pub(crate) fn effort(
     for (at, points) in measured.iter().enumerate() {
         series.push(points.clone());
         // Series at numbers of probes between two measured ones.
-        if let Some(fewer) = at.checked_sub(1).map(|at| &measured[at]) {
+        if let Some(fewer) = at.checked_sub(1).map(|at| &measured[at]).filter(|_| !points[0].is_all) {
             let shares = (1..BETWEEN).map(|step| f64::from(step) / f64::from(BETWEEN));
             series.extend(shares.map(|share| series_between(fewer, points, share)));
         }
@@ -160,6 +167,7 @@ fn series_between(fewer: &[ProbedEffort], more: &[ProbedEffort], share: f64) -> 
         probes,
         search_list: point.search_list,
         value: mix(value_at(fewer, point.search_list), point.value, share),
+        is_all: false,
     };
     more.iter().map(interpolated).collect()
 }
@@ -183,6 +191,18 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    #[test]
+    fn no_effort_lies_between_some_probes_and_all() {
+        let point = |probes, recall| ProbedPoint { probes, search_list: 10, recall, ratio: None };
+        let curves = [Curve { k: 10, points: vec![point(8, 0.5), point(16, 0.6), point(20, 1.0)] }];
+        let probes = |recall, all| {
+            let found = effort(&curves, 10, Target::Recall(recall), all, |probes, _| probes);
+            found.map(|solved| solved.effort.probes)
+        };
+        assert_eq!((probes(0.55, 20), probes(0.7, 20)), (Some(12), Some(20)));
+        assert!(probes(0.7, u32::MAX).is_some_and(|probes| probes < 20));
+    }
+
     proptest! {
         #[test]
         fn no_measured_effort_that_reaches_a_recall_is_cheaper(
@@ -204,9 +224,9 @@ mod tests {
             points.dedup_by_key(|point| point.rank());
             let curves = [Curve { k: 10, points }];
             let price = |probes: f64, candidates: f64| probe * probes + candidate * candidates;
-            let found = effort(&curves, 10, Target::Recall(wanted), price).expect("a calibration");
+            let found = effort(&curves, 10, Target::Recall(wanted), u32::MAX, price).expect("a calibration");
             // The effort for a ratio is found as that for a recall.
-            let by_ratio = effort(&curves, 10, Target::Ratio(wanted.recip()), price).expect("a calibration");
+            let by_ratio = effort(&curves, 10, Target::Ratio(wanted.recip()), u32::MAX, price).expect("a calibration");
             let total =
                 |solved: &Solved| price(solved.effort.probes as f64, solved.effort.search_list as f64);
             let apart = (total(&found) - total(&by_ratio)).abs();

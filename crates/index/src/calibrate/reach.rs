@@ -6,6 +6,9 @@
 //! vectors that they find than almost all measured queries, which can be checked at no cost once they are
 //! answered. Figures: `docs/decisions/calibration.md`.
 
+use bathyal_kernels::distance::squared_norm;
+use bathyal_kernels::{Element, Metric};
+use bathyal_vectors::VectorFile;
 use serde::{Deserialize, Serialize};
 
 /// The share of the measured queries whose distance counts as usual.
@@ -21,7 +24,8 @@ const UNLIKE_SHARE: usize = 10;
 /// queries, as many are by chance.
 const BY_CHANCE: usize = 4;
 
-/// Distances of measured queries to their true neighbour number `k`.
+/// Distances of measured queries to their true neighbour number `k`; under the inner product for queries of
+/// length 1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Reach {
     /// The number of the neighbour, counted from 1.
@@ -57,6 +61,37 @@ impl Reach {
     }
 }
 
+/// The lengths of queries under the inner product, whose distances grow with them. Under other metrics, and
+/// for queries of zeros, they are 1.
+#[derive(Debug, Clone, Default)]
+pub struct QueryLengths(Vec<f32>);
+
+impl QueryLengths {
+    /// Returns the lengths of `queries`.
+    pub fn of<'a>(metric: Metric, element: Element, queries: impl Iterator<Item = &'a [u8]>) -> QueryLengths {
+        match metric {
+            Metric::InnerProduct => QueryLengths(queries.map(|query| length(element, query)).collect()),
+            Metric::L2 | Metric::Cosine => QueryLengths::default(),
+        }
+    }
+
+    /// Returns the lengths of all queries of a file.
+    pub fn of_file(metric: Metric, queries: &VectorFile) -> QueryLengths {
+        QueryLengths::of(metric, queries.element(), (0..queries.count()).map(|query| queries.row(query)))
+    }
+
+    /// Returns the length of a query.
+    pub(crate) fn get(&self, query: usize) -> f32 {
+        self.0.get(query).copied().unwrap_or(1.0)
+    }
+}
+
+/// Returns the length of a query, or 1 if it is 0.
+fn length(element: Element, query: &[u8]) -> f32 {
+    let length = squared_norm(element, query).sqrt();
+    if length > 0.0 { length } else { 1.0 }
+}
+
 /// The queries of a batch that differ from the measured ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Unlike {
@@ -74,6 +109,7 @@ impl Unlike {
     pub(crate) fn find<'a>(
         k: usize,
         distances: &[f32],
+        lengths: &QueryLengths,
         ratio: f32,
         measured: impl Fn(usize) -> &'a [Reach],
     ) -> Option<Unlike> {
@@ -85,7 +121,7 @@ impl Unlike {
                 // may single queries, so the excess is doubled. It is squared since distances are squares,
                 // and one minus cosine is half of a square.
                 let limit = limit(reach) * (2.0 * ratio - 1.0).powi(2);
-                Some(row[reach.k as usize - 1] > limit)
+                Some(row[reach.k as usize - 1] / lengths.get(query) > limit)
             };
             let queries =
                 distances.chunks_exact(k).enumerate().filter(|row| is_beyond(*row) == Some(true)).count();
@@ -145,8 +181,10 @@ mod tests {
             let row = |last: &f32| (1..=10).map(|i| last * i as f32 / 10.0).collect::<Vec<f32>>();
             tenth.iter().flat_map(row).collect::<Vec<f32>>()
         };
-        let unlike =
-            |measured: &[Reach], k, distances: &[f32], ratio| Unlike::find(k, distances, ratio, |_| measured);
+        let one = QueryLengths::default();
+        let unlike = |measured: &[Reach], k, distances: &[f32], ratio| {
+            Unlike::find(k, distances, &one, ratio, |_| measured)
+        };
         let find = |tenth: &[f32]| unlike(&measured, 10, &batch(tenth), 1.0).map(|unlike| unlike.queries);
         assert_eq!(find(&[500.0; 30]), None);
         assert_eq!((find(&[990.0]), find(&[999.0]), find(&[1000.0])), (None, None, Some(1)));
@@ -168,8 +206,8 @@ mod tests {
         let far = [Reach { usual: 1e4, most: 1e4, ..measured[1] }];
         let merged = |query: usize| if query < 15 { &measured[..] } else { &far[..] };
         let thousands = batch(&[2000.0; 30]);
-        assert_eq!(Unlike::find(10, &thousands, 1.0, merged), Some(Unlike { queries: 15, of: 30 }));
-        assert_eq!(Unlike::find(10, &thousands, 1.0, |_| &far), None);
+        assert_eq!(Unlike::find(10, &thousands, &one, 1.0, merged), Some(Unlike { queries: 15, of: 30 }));
+        assert_eq!(Unlike::find(10, &thousands, &one, 1.0, |_| &far), None);
         // An overall ratio of 1.2 allows larger distances.
         assert_eq!(unlike(&measured, 3, &[500.0, 550.0, 800.0], 1.2), None);
     }

@@ -1,6 +1,7 @@
 //! The queries of a calibration, their true neighbours, and the threads of the measurement.
 
-use super::reach::Reach;
+use super::made::{self, MOST_COPIES, Way};
+use super::reach::{QueryLengths, Reach};
 use super::{Calibration, Curve};
 use crate::build::options::BuildOptions;
 use crate::error::IndexError;
@@ -8,13 +9,16 @@ use crate::exact::{exact_neighbors_on, index_error};
 use crate::extent::has_direction;
 use crate::form::source::Source;
 use bathyal_kernels::Metric;
+use bathyal_kernels::distance::{first_non_finite, from_f32, to_f32};
 use bathyal_vectors::progress::Progress;
-use bathyal_vectors::{RowReader, VectorFile};
+use bathyal_vectors::{IdFile, RowReader, VectorFile};
 use rand::SeedableRng;
 use rand::seq::index::sample;
+use std::collections::HashSet;
 use std::num::NonZeroUsize;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// The numbers of neighbours that get a curve.
 pub(crate) const CALIBRATED_K: [u32; 3] = [1, 10, 100];
@@ -24,14 +28,28 @@ pub(crate) const LEAST_VECTORS: usize = 200;
 /// index with them.
 const HELD_OUT_SHARE: usize = 10;
 
-/// Chooses the vectors that are used as queries, and returns their ids in ascending order.
-pub(crate) fn sample_ids(vectors: usize, options: &BuildOptions) -> Vec<u32> {
+/// Chooses the vectors that are used as queries, and returns their ids in ascending order. No two of them are
+/// equal, if there are enough others.
+pub(crate) fn sample_ids(data: &Source<'_>, options: &BuildOptions) -> Result<Vec<u32>, IndexError> {
     let mut random = rand::rngs::StdRng::seed_from_u64(options.seed ^ 0xca11);
-    let count = (vectors / HELD_OUT_SHARE).min(options.calibration_queries);
-    let mut ids: Vec<u32> = sample(&mut random, vectors, count).iter().map(|id| id as u32).collect();
+    let count = (data.count() / HELD_OUT_SHARE).min(made::plain_count(options.calibration_queries));
+    let more = sample(&mut random, data.count(), (count * DRAWN_FACTOR).min(data.count()));
+    let mut reader = RowReader::new(data.given(), 0);
+    let (mut ids, mut seen) = (Vec::with_capacity(count), HashSet::with_capacity(count));
+    for id in more {
+        if ids.len() == count {
+            break;
+        }
+        if seen.insert(xxh3_64(reader.row(id)?)) {
+            ids.push(id as u32);
+        }
+    }
     ids.sort_unstable();
-    ids
+    Ok(ids)
 }
+
+/// Number of vectors that are drawn for each stand-in. Of equal ones, only the first is used.
+const DRAWN_FACTOR: usize = 4;
 
 /// The vectors that are used as queries if none are given.
 pub(crate) enum StandIns<'a> {
@@ -42,16 +60,21 @@ pub(crate) enum StandIns<'a> {
 }
 
 /// The queries of a calibration, with their true neighbours.
+///
+/// If vectors of the data stand for queries, some further queries are made from them. A vector of data with
+/// near copies finds its copies easily, and a query of a user, which has no copies, finds less. Made queries
+/// have no copies either.
 pub(crate) struct Trial {
-    pub(crate) queries: VectorFile,
-    /// The ids of the queries, if they are vectors of the index.
-    pub(crate) own: Option<Vec<u32>>,
-    /// `queries x wide`, row-major: the ids of the true neighbours, the nearest first, including the query
-    /// itself if it is in the index.
+    /// The queries of each kind, which are numbered one kind after the other. The plain ones come first.
+    kinds: Vec<VectorFile>,
+    /// For each query, the ids that are removed from its answer, in ascending order.
+    absent: Vec<Vec<u32>>,
+    /// `queries x wide`, row-major: the ids of the true neighbours without absent ones, the nearest first.
+    /// `u32::MAX` stands for a missing neighbour.
     pub(crate) truth: Vec<u32>,
     /// `queries x wide`, row-major: the distances of `truth`.
     distances: Vec<f32>,
-    /// Number of ids of each query in `truth`.
+    /// Number of ids of each query in `truth`: the largest k.
     pub(crate) wide: usize,
     /// The numbers of neighbours that get a curve, in ascending order.
     pub(crate) k: Vec<u32>,
@@ -60,9 +83,6 @@ pub(crate) struct Trial {
     left: Vec<f32>,
     reach: Vec<Reach>,
 }
-
-/// True neighbours, `queries x k`, row-major: their ids, and their distances.
-type Truth = (Vec<u32>, Vec<f32>);
 
 impl Trial {
     /// Finds the true neighbours of the queries by the given vectors. Returns `None` if there are too few
@@ -77,57 +97,240 @@ impl Trial {
         let (ids, held_out, own) = match stand_ins {
             StandIns::HeldOut(ids) => (ids.to_vec(), ids, false),
             StandIns::Own if !given && data.count() < LEAST_VECTORS => return Ok(None),
-            StandIns::Own if !given => (sample_ids(data.count(), options), &[][..], true),
+            StandIns::Own if !given => (sample_ids(data, options)?, &[][..], true),
             StandIns::Own => (Vec::new(), &[][..], false),
         };
         let Some((queries, ids)) = queries(data, ids, options)? else { return Ok(None) };
         let present = data.count() - if own { 1 } else { held_out.len() };
         let k: Vec<u32> = CALIBRATED_K.into_iter().filter(|k| *k as usize <= present).collect();
         let Some(&largest_k) = k.last() else { return Ok(None) };
-        // One more neighbour if the query is in the data, since it is its own nearest.
-        let wide = (largest_k as usize + usize::from(own)).min(data.count());
-        let (truth, distances) = truth(data, &queries, held_out, options, wide, progress)?;
         let source = match (own, held_out.is_empty()) {
             (true, _) => "vectors of the data",
             (false, true) => "given queries",
             (false, false) => "held-out vectors",
         };
         let left = k.iter().map(|k| data.loss().map_or(1.0, |loss| loss.share(*k as usize))).collect();
-        let own = own.then_some(ids);
-        let mut trial = Trial { queries, own, truth, distances, wide, k, source, left, reach: Vec::new() };
-        if options.metric != Metric::InnerProduct {
-            trial.reach = trial.k.iter().filter_map(|k| trial.reach(*k)).collect();
+        let mut trial = Trial {
+            kinds: Vec::new(),
+            absent: Vec::new(),
+            truth: Vec::new(),
+            distances: Vec::new(),
+            wide: largest_k as usize,
+            k,
+            source,
+            left,
+            reach: Vec::new(),
+        };
+        let search = TruthSearch { data, held_out, options, progress };
+        let stand_ins: &[u32] = if own || !held_out.is_empty() { &ids } else { &[] };
+        trial.add(&search, queries, stand_ins)?;
+        let lengths = QueryLengths::of_file(options.metric, &trial.kinds[0]);
+        trial.reach = trial.k.iter().filter_map(|k| trial.reach(*k, &lengths)).collect();
+        if !stand_ins.is_empty() && data.count() >= made::LEAST_VECTORS {
+            for way in made::WAYS {
+                if let Some((queries, origins)) = trial.make(way, data, options)? {
+                    trial.add_made(&search, queries, &origins)?;
+                }
+            }
         }
         Ok(Some(trial))
     }
 
-    /// Returns the distances of the queries to their true neighbour number `k`.
-    fn reach(&self, k: u32) -> Option<Reach> {
-        let of_query = |query: usize| {
-            let mut others = self.neighbors_at(query);
-            others.nth(k as usize - 1).map_or(f32::INFINITY, |(_, distance)| distance)
-        };
-        Reach::of(k, (0..self.queries.count()).map(of_query))
+    /// Makes queries from plain ones. Returns the numbers of those as well. `None` if no query can be made.
+    fn make(
+        &self,
+        way: Way,
+        data: &Source<'_>,
+        options: &BuildOptions,
+    ) -> Result<Option<(VectorFile, Vec<usize>)>, IndexError> {
+        let Way { neighbor, share } = way;
+        let (element, dim, plain) = (data.given().element(), data.given().dim(), &self.kinds[0]);
+        let mut reader = RowReader::new(data.given(), 0);
+        let (mut from, mut to) = (vec![0.0; dim], vec![0.0; dim]);
+        let (mut rows, mut origins) = (Vec::new(), Vec::new());
+        let mut row = vec![0; element.row_bytes(dim)];
+        for query in (0..made::count(options.calibration_queries)).map(|number| number % plain.count()) {
+            let known = self.neighbors(query).take_while(|id| *id != u32::MAX);
+            let Some(id) = known.take(neighbor + 1).last() else { continue };
+            to_f32(element, plain.row(query), &mut from);
+            to_f32(element, reader.row(id as usize)?, &mut to);
+            from.iter_mut().zip(&to).for_each(|(from, to)| *from += share * (to - *from));
+            from_f32(element, &from, &mut row);
+            let is_sound = first_non_finite(element, &row).is_none();
+            if is_sound && (options.metric != Metric::Cosine || has_direction(element, &row)) {
+                rows.extend_from_slice(&row);
+                origins.push(query);
+            }
+        }
+        if rows.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some((VectorFile::from_rows(element, dim, rows)?, origins)))
     }
 
-    /// Returns the ids of the true neighbours of a query, without the query itself.
+    /// Adds the plain queries, and finds their true neighbours. `own` are their ids, if they are vectors of
+    /// the data. These vectors and their near copies are absent, unless too few others are known.
+    fn add(&mut self, search: &TruthSearch<'_>, queries: VectorFile, own: &[u32]) -> Result<(), IndexError> {
+        let copies = if own.is_empty() { 0 } else { 1 + MOST_COPIES };
+        let nearest = search.nearest(&queries, self.wide + copies)?;
+        for query in 0..queries.count() {
+            let all: Vec<(u32, f32)> = nearest_of(&nearest, query).collect();
+            let own = own.get(query).copied();
+            let copies = own.map_or(0, |own| made::count_copies(&all, own, search.options.metric));
+            let mut absent: Vec<u32> =
+                all[..copies].iter().map(|(id, _)| *id).filter(|id| Some(*id) != own).collect();
+            absent.retain(|id| search.is_present(*id));
+            let present = all.iter().filter(|(id, _)| search.is_present(*id)).count();
+            if present < self.wide + absent.len() + own.iter().count() {
+                absent.clear();
+            }
+            absent.extend(own);
+            absent.sort_unstable();
+            self.add_truth(all.into_iter().filter(|(id, _)| search.is_present(*id)), absent);
+        }
+        self.kinds.push(queries);
+        Ok(())
+    }
+
+    /// Adds made queries, and finds their true neighbours. `origins` are the numbers of the plain queries from
+    /// which they are made. The vectors that are absent for these are absent for the made queries as well.
+    fn add_made(
+        &mut self,
+        search: &TruthSearch<'_>,
+        queries: VectorFile,
+        origins: &[usize],
+    ) -> Result<(), IndexError> {
+        let nearest = search.nearest(&queries, self.wide + 1 + MOST_COPIES)?;
+        for (query, origin) in origins.iter().enumerate() {
+            let present = nearest_of(&nearest, query).filter(|(id, _)| search.is_present(*id));
+            self.add_truth(present, self.absent[*origin].clone());
+        }
+        self.kinds.push(queries);
+        Ok(())
+    }
+
+    /// Adds the truth of a query from its nearest vectors, of which those in `absent` do not count.
+    fn add_truth(&mut self, nearest: impl Iterator<Item = (u32, f32)>, absent: Vec<u32>) {
+        let end = self.truth.len() + self.wide;
+        let others = nearest.filter(|(id, _)| absent.binary_search(id).is_err());
+        for (id, distance) in others.take(self.wide) {
+            self.truth.push(id);
+            self.distances.push(distance);
+        }
+        // If many equal vectors were held out, there may be fewer than k. Missing neighbours count as not
+        // found.
+        self.truth.resize(end, u32::MAX);
+        self.distances.resize(end, f32::INFINITY);
+        self.absent.push(absent);
+    }
+
+    /// Returns the distances of the plain queries to their true neighbour number `k`.
+    fn reach(&self, k: u32, lengths: &QueryLengths) -> Option<Reach> {
+        let distance = |query: usize| self.distances[query * self.wide + k as usize - 1];
+        let of_query = |query: usize| distance(query) / lengths.get(query);
+        Reach::of(k, (0..self.kinds[0].count()).map(of_query))
+    }
+
+    /// Returns the queries of each kind.
+    pub(crate) fn kinds(&self) -> impl Iterator<Item = &VectorFile> {
+        self.kinds.iter()
+    }
+
+    /// Returns the number of queries.
+    pub(crate) fn count(&self) -> usize {
+        self.absent.len()
+    }
+
+    /// Returns the number of a query's kind, and its number within the kind.
+    fn within_kind(&self, query: usize) -> (usize, usize) {
+        let (mut kind, mut number) = (0, query);
+        while number >= self.kinds[kind].count() {
+            number -= self.kinds[kind].count();
+            kind += 1;
+        }
+        (kind, number)
+    }
+
+    /// Returns a query.
+    pub(crate) fn query(&self, query: usize) -> &[u8] {
+        let (kind, number) = self.within_kind(query);
+        self.kinds[kind].row(number)
+    }
+
+    /// Returns true if a vector counts as absent for a query.
+    pub(crate) fn is_absent(&self, query: usize, id: u32) -> bool {
+        self.absent[query].binary_search(&id).is_ok()
+    }
+
+    /// Returns the vectors that count as absent for a query, in ascending order of their ids.
+    pub(crate) fn absent(&self, query: usize) -> &[u32] {
+        &self.absent[query]
+    }
+
+    /// Returns the largest number of vectors that count as absent for a query.
+    pub(crate) fn most_absent(&self) -> usize {
+        self.absent.iter().map(Vec::len).max().unwrap_or(0)
+    }
+
+    /// Returns the ids of all true neighbours and of all vectors that are absent for some query.
+    pub(crate) fn all_ids(&self) -> impl Iterator<Item = u32> {
+        self.truth.iter().chain(self.absent.iter().flatten()).copied()
+    }
+
+    /// Returns the ids of the true neighbours of a query.
     pub(crate) fn neighbors(&self, query: usize) -> impl Iterator<Item = u32> {
         self.neighbors_at(query).map(|(id, _)| id)
     }
 
-    /// Returns the true neighbours of a query with their distances, without the query itself.
+    /// Returns the true neighbours of a query with their distances.
     pub(crate) fn neighbors_at(&self, query: usize) -> impl Iterator<Item = (u32, f32)> {
-        let own = self.own.as_ref().map(|own| own[query]);
         let row = query * self.wide..(query + 1) * self.wide;
-        let all = self.truth[row.clone()].iter().copied().zip(self.distances[row].iter().copied());
-        all.filter(move |(id, _)| Some(*id) != own)
+        self.truth[row.clone()].iter().copied().zip(self.distances[row].iter().copied())
     }
 
-    /// Returns the recall of curve number `curve` if `found` true neighbours of all queries are among the
-    /// compared candidates. By the stored form of the vectors, some of these are no longer among the nearest.
-    pub(crate) fn recall(&self, curve: usize, found: u64) -> f32 {
-        let of = self.queries.count() as f64 * f64::from(self.k[curve]);
-        (found as f64 / of * f64::from(self.left[curve])) as f32
+    /// Returns true if a query is plain.
+    pub(crate) fn is_plain(&self, query: usize) -> bool {
+        query < self.kinds[0].count()
+    }
+
+    /// Returns the number of counters of found neighbours: one for each k and kind of query.
+    pub(crate) fn counters(&self) -> usize {
+        self.kinds.len() * self.k.len()
+    }
+
+    /// Returns the counters in which neighbour number `number` (from 0) of a query counts.
+    pub(crate) fn counters_of(&self, query: usize, number: usize) -> std::ops::Range<usize> {
+        let first = self.k.partition_point(|k| *k as usize <= number);
+        let of_kind = self.within_kind(query).0 * self.k.len();
+        of_kind + first..of_kind + self.k.len()
+    }
+
+    /// Returns the number of neighbours of a counter's queries.
+    pub(crate) fn k_of(&self, counter: usize) -> usize {
+        self.k[counter % self.k.len()] as usize
+    }
+
+    /// Returns the recall of curve number `curve` if `found` returns for each counter how many true
+    /// neighbours are among the compared candidates of all queries. By the stored form of the vectors, some of
+    /// these are no longer among the nearest.
+    pub(crate) fn recall(&self, curve: usize, found: impl Fn(usize) -> u64) -> f32 {
+        self.recall_of_some(curve, 1, found)
+    }
+
+    /// Returns the recall of curve number `curve` if only one in `step` queries was measured.
+    pub(crate) fn recall_of_some(&self, curve: usize, step: usize, found: impl Fn(usize) -> u64) -> f32 {
+        let k = self.k[curve];
+        let (mut first, mut most) = (0, 0.0_f64);
+        for (kind, queries) in self.kinds.iter().enumerate() {
+            let end = first + queries.count();
+            let measured = end.div_ceil(step) - first.div_ceil(step);
+            let wanted = (measured as f64 * f64::from(k)).max(1.0);
+            let missed = 1.0 - found(kind * self.k.len() + curve) as f64 / wanted;
+            let counted = if kind == 0 { missed } else { made::counted_misses(missed, measured, k) };
+            most = most.max(counted);
+            first = end;
+        }
+        ((1.0 - most) * f64::from(self.left[curve])) as f32
     }
 
     /// Returns the largest recall of curve number `curve` that the stored form of the vectors allows.
@@ -143,7 +346,7 @@ impl Trial {
     /// Returns the calibration for the manifest.
     pub(crate) fn calibration<P>(&self, curves: Vec<Curve<P>>) -> Calibration<P> {
         Calibration {
-            queries: self.queries.count() as u32,
+            queries: self.kinds[0].count() as u32,
             source: self.source.into(),
             curves,
             reach: self.reach.clone(),
@@ -171,7 +374,7 @@ impl Trial {
                         let mut state = start()?;
                         loop {
                             let query = next.fetch_add(1, Ordering::Relaxed);
-                            if query >= self.queries.count() || progress.cancelled() {
+                            if query >= self.count() || progress.cancelled() {
                                 return Ok(state);
                             }
                             measure(query, &mut state)?;
@@ -229,41 +432,37 @@ fn queries(
     Ok(Some((VectorFile::from_rows(source.element(), source.dim(), rows)?, taken)))
 }
 
-/// Finds the true neighbours of each query among the vectors that are not held out.
-fn truth(
-    data: &Source<'_>,
-    queries: &VectorFile,
-    held_out: &[u32],
-    options: &BuildOptions,
-    k: usize,
-    progress: &dyn Progress,
-) -> Result<Truth, IndexError> {
-    // Held-out vectors are at most a tenth: `extra` covers twice that share among the nearest, and chance.
-    let extra = if held_out.is_empty() { 0 } else { 2 * k / HELD_OUT_SHARE + 32 };
-    let threads = NonZeroUsize::new(options.thread_count());
-    let exact = exact_neighbors_on(
-        options.card.as_ref(),
-        data.given(),
-        queries,
-        options.metric,
-        (k + extra).min(data.count()),
-        threads,
-        progress,
-    );
-    let exact = exact.map_err(index_error)?;
-    let (mut ids, mut distances) = (Vec::new(), Vec::new());
-    for query in 0..queries.count() {
-        let all = exact.ids(query).iter().zip(exact.distances(query).unwrap_or_default());
-        let present = all.filter(|(id, _)| held_out.binary_search(id).is_err());
-        // If many equal vectors were held out, there may be fewer than k. Missing neighbours count as not
-        // found.
-        let missing = std::iter::repeat((&u32::MAX, &f32::INFINITY));
-        for (id, distance) in present.chain(missing).take(k) {
-            ids.push(*id);
-            distances.push(*distance);
-        }
+/// The search for the true neighbours of queries.
+struct TruthSearch<'a> {
+    data: &'a Source<'a>,
+    /// Vectors of the data that are not in the index, in ascending order.
+    held_out: &'a [u32],
+    options: &'a BuildOptions,
+    progress: &'a dyn Progress,
+}
+
+/// Returns the ids and distances that a search found for a query.
+fn nearest_of(nearest: &IdFile, query: usize) -> impl Iterator<Item = (u32, f32)> + Clone {
+    let distances = nearest.distances(query).unwrap_or_default();
+    nearest.ids(query).iter().copied().zip(distances.iter().copied())
+}
+
+impl TruthSearch<'_> {
+    /// Returns true if a vector is in the index.
+    fn is_present(&self, id: u32) -> bool {
+        self.held_out.binary_search(&id).is_err()
     }
-    Ok((ids, distances))
+
+    /// Finds the nearest vectors of each query: `k`, and enough others for those that are held out.
+    fn nearest(&self, queries: &VectorFile, k: usize) -> Result<IdFile, IndexError> {
+        let TruthSearch { data, held_out, options, progress } = self;
+        // Held-out vectors are at most a tenth: `extra` covers twice that share among the nearest, and chance.
+        let extra = if held_out.is_empty() { 0 } else { 2 * k / HELD_OUT_SHARE + 32 };
+        let threads = NonZeroUsize::new(options.thread_count());
+        let (k, card) = ((k + extra).min(data.count()), options.card.as_ref());
+        let exact = exact_neighbors_on(card, data.given(), queries, options.metric, k, threads, *progress);
+        exact.map_err(index_error)
+    }
 }
 
 /// Calls `measure` with the ascending numbers of probes in `ladder` below `most`, and then with `most`, until

@@ -13,14 +13,13 @@ use crate::calibrate::given_queries::{
 use crate::calibrate::log::{
     self, BUILD_NAME, CALIBRATIONS_NAME, CalibrationLog, CalibrationRecord, check_name,
 };
-use crate::calibrate::reach::Reach;
+use crate::calibrate::reach::{QueryLengths, Reach};
 use crate::calibrate::trial::CALIBRATED_K;
 use crate::calibrate::{Calibration, Curve};
 use crate::cost::Machine;
 use crate::error::IndexError;
 use crate::format::manifest::Manifest;
 use crate::query::{Effort, RowSet, SearchParams, beam_width_on};
-use bathyal_kernels::Metric;
 use bathyal_store::{Durability, Generation, Log, Store, StoreError};
 use bathyal_tier::{Control, TierProfile};
 use bathyal_vectors::groundtruth::MeanRecall;
@@ -272,10 +271,8 @@ impl Index {
         let truth_seconds = started.elapsed().as_secs_f64();
         let (curves, before) =
             with_control(progress, |control| self.curves(&sample, options.threads, control, progress))?;
-        let reach = match self.metric() {
-            Metric::InnerProduct => Vec::new(),
-            Metric::L2 | Metric::Cosine => sample.k.iter().filter_map(|k| sample.reach(*k)).collect(),
-        };
+        let lengths = self.lengths(&sample.queries);
+        let reach = sample.k.iter().filter_map(|k| sample.reach(*k, &lengths)).collect();
         let measured_at = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
         let count = sample.queries.count as u32;
         let calibration = Calibration { queries: count, source: "given queries".into(), curves, reach };
@@ -562,6 +559,12 @@ impl Index {
         Ok(Some(effort))
     }
 
+    /// Returns the lengths of queries by which their distances are compared.
+    pub(super) fn lengths(&self, queries: &RawQueries) -> QueryLengths {
+        let rows = (0..queries.count).map(|row| queries.row(row));
+        QueryLengths::of(self.metric(), self.element(), rows)
+    }
+
     /// Returns the distances of the queries by which searches notice that theirs are unlike them.
     pub(super) fn chosen_reach(&self, choice: CalibrationChoice) -> Vec<Reach> {
         let known = self.calibrations.known.read().unwrap_or_else(PoisonError::into_inner).clone();
@@ -574,10 +577,10 @@ impl Index {
 
 impl Sample {
     /// Returns the distances of the queries to their true neighbour number `k`.
-    fn reach(&self, k: u32) -> Option<Reach> {
+    fn reach(&self, k: u32, lengths: &QueryLengths) -> Option<Reach> {
         let last = |query: usize| {
             let distances = self.truth.distances(query)?;
-            distances.get(k as usize - 1).copied()
+            Some(distances.get(k as usize - 1)? / lengths.get(query))
         };
         let known: Vec<f32> = (0..self.queries.count).filter_map(last).collect();
         Reach::of(k, known.into_iter())

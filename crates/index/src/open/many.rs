@@ -1,10 +1,10 @@
 //! Search in several indexes at once. The answers are merged by distance.
 
 use super::{Effort, Index, MergedAnswers, SearchOptions, SearchRequest};
-use crate::calibrate::reach::Calibrated;
+use crate::calibrate::reach::{Calibrated, QueryLengths};
 use crate::error::IndexError;
 use crate::query::{NO_ID, OwnCosts, QueryStats, SearchTotals};
-use bathyal_kernels::Neighbor;
+use bathyal_kernels::{Metric, Neighbor};
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use serde::Serialize;
@@ -61,10 +61,12 @@ impl ManyResult {
 
     /// Returns a note if the queries are unlike those of the calibrations. Each is judged by the index that
     /// holds its farthest neighbour.
-    fn unlike_note(&self, indexes: &[&Index], effort: Effort) -> Option<String> {
+    fn unlike_note(&self, indexes: &[&Index], queries: &VectorFile, effort: Effort) -> Option<String> {
         let ManyResult { k, places, distances, .. } = self;
         let farthest = |query: usize| places[query * k + k - 1].index as usize;
-        let merged = MergedAnswers { k: *k, distances, effort };
+        let metric = indexes.first().map_or(Metric::L2, |index| index.metric());
+        let lengths = &QueryLengths::of_file(metric, queries);
+        let merged = MergedAnswers { k: *k, distances, lengths, effort };
         merged.unlike_note(Calibrated::Indexes, |query| indexes[farthest(query)].reach())
     }
 }
@@ -142,7 +144,7 @@ pub fn search_many(
         result.places.extend(list[..k].iter().map(|(found, index)| Place { index: *index, id: found.id }));
         result.distances.extend(list[..k].iter().map(|(found, _)| found.distance));
     }
-    let note = result.unlike_note(indexes, options.effort);
+    let note = result.unlike_note(indexes, queries, options.effort);
     result.notes.extend(note);
     Ok(result)
 }

@@ -257,12 +257,13 @@ impl Index {
         let raw = RawQueries::from_range(queries, rows);
         let threads = self.suited_threads(options.threads, raw.count, &params);
         let fewer_threads = self.fewer_threads(options.threads, raw.count, &params);
+        let lengths = self.lengths(&raw);
         let mut result = self.search_raw(raw, params, (threads, options.in_flight), changes, waiting)?;
         result.notes = notes;
         result.notes.extend(fewer_threads);
         result.notes.extend(self.trouble.note());
         result.note_short(self.loaded.opened().in_place().is_some());
-        result.note_unlike(&self.chosen_reach(options.calibration), options.effort);
+        result.note_unlike(&self.chosen_reach(options.calibration), &lengths, options.effort);
         Ok(result)
     }
 

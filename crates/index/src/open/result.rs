@@ -4,7 +4,7 @@ use super::Index;
 use super::pool::{AnsweredQuery, Answers};
 use super::request::Effort;
 use super::stored::StoredIndex;
-use crate::calibrate::reach::{Calibrated, Reach, Unlike};
+use crate::calibrate::reach::{Calibrated, QueryLengths, Reach, Unlike};
 use crate::error::IndexError;
 use crate::family::Knob;
 use crate::query::NO_ID;
@@ -81,6 +81,8 @@ pub struct MergedAnswers<'a> {
     pub k: usize,
     /// `queries x k`, row-major; the nearest of each query first.
     pub distances: &'a [f32],
+    /// The lengths of the queries.
+    pub lengths: &'a QueryLengths,
     /// The effort of the search in each index.
     pub effort: Effort,
 }
@@ -99,7 +101,7 @@ impl MergedAnswers<'_> {
             Effort::Ratio(ratio) => (format!("an overall ratio of {ratio}"), ratio),
             Effort::Probability { .. } | Effort::SearchList(_) => return None,
         };
-        let unlike = Unlike::find(self.k, self.distances, ratio, measured);
+        let unlike = Unlike::find(self.k, self.distances, self.lengths, ratio, measured);
         unlike.map(|unlike| unlike.note(&asked, calibrated))
     }
 }
@@ -129,8 +131,8 @@ impl SearchResult {
 
     /// Adds a note if queries are too different from those of the calibration, whose distances are in
     /// `measured`, for it to predict the effort for the recall.
-    pub(super) fn note_unlike(&mut self, measured: &[Reach], effort: Effort) {
-        let answers = MergedAnswers { k: self.k, distances: &self.distances, effort };
+    pub(super) fn note_unlike(&mut self, measured: &[Reach], lengths: &QueryLengths, effort: Effort) {
+        let answers = MergedAnswers { k: self.k, distances: &self.distances, lengths, effort };
         if let Some(note) = answers.unlike_note(Calibrated::Index, |_| measured) {
             self.unlike_note = Some(self.notes.len());
             self.notes.push(note);

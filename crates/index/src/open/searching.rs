@@ -5,7 +5,7 @@ use super::live_audit::ChosenQueries;
 use super::pool::{Job, JobContext, PendingJob, Pool, RawQueries};
 use super::result::UsedParams;
 use super::{Effort, Index, SearchOptions, SearchRequest, SearchResult, collect};
-use crate::calibrate::reach::Reach;
+use crate::calibrate::reach::{QueryLengths, Reach};
 use crate::error::IndexError;
 use crate::query::Counter;
 use bathyal_vectors::VectorFile;
@@ -39,6 +39,15 @@ enum Stage {
     Done,
 }
 
+/// The effort of a search, and what tells that its queries are unlike those of the calibration.
+struct CalibratedEffort {
+    effort: Effort,
+    /// The distances of the calibration's queries to their neighbours.
+    measured: Vec<Reach>,
+    /// The lengths of the queries of the search.
+    lengths: QueryLengths,
+}
+
 /// The parts of the result that do not depend on the answers.
 #[derive(Default)]
 struct ResultPlan {
@@ -49,8 +58,7 @@ struct ResultPlan {
     notes: Vec<String>,
     /// The replacement of a lost graphics card, and why there is no card.
     card: CardTrouble,
-    /// The effort of the search, and how far the queries of the calibration are from their neighbours.
-    calibrated: Option<(Effort, Vec<Reach>)>,
+    calibrated: Option<CalibratedEffort>,
     /// The queries that are audited.
     chosen: ChosenQueries,
 }
@@ -92,15 +100,12 @@ impl Index {
         let threads = self.suited_threads(options.threads, rows.len(), &params);
         notes.extend(self.fewer_threads(options.threads, rows.len(), &params));
         let (count, used) = (rows.len(), self.stored.used(&params, threads));
-        let job = self.job(
-            RawQueries::from_range(queries, rows),
-            params,
-            (threads, options.in_flight),
-            deadline,
-            changes,
-        )?;
+        let raw = RawQueries::from_range(queries, rows);
+        let lengths = self.lengths(&raw);
+        let job = self.job(raw, params, (threads, options.in_flight), deadline, changes)?;
         let own_counters = self.stored.own_counters();
-        let calibrated = Some((options.effort, self.chosen_reach(options.calibration)));
+        let measured = self.chosen_reach(options.calibration);
+        let calibrated = Some(CalibratedEffort { effort: options.effort, measured, lengths });
         let card = self.trouble.clone();
         Ok((job, ResultPlan { count, own_counters, used, notes, card, calibrated, chosen }))
     }
@@ -134,8 +139,8 @@ impl Future for Searching {
             result.notes = notes;
             result.notes.extend(card.note());
             result.note_short(this.context.opened[0].in_place().is_some());
-            if let Some((effort, measured)) = calibrated {
-                result.note_unlike(&measured, effort);
+            if let Some(CalibratedEffort { effort, measured, lengths }) = calibrated {
+                result.note_unlike(&measured, &lengths, effort);
             }
             chosen.add(&result, None);
             Ok(result)

@@ -43,17 +43,17 @@ const PAGE_WORDS: usize = 64;
 
 /// Counts of true neighbours by the shortest candidate list that finds them.
 struct ListHistogram {
-    /// For each k: neighbours by the rank of the best candidate on their page. The last count is of those not
-    /// found.
+    /// For each counter of the trial: neighbours by the rank of the best candidate on their page. The last
+    /// count is of those not found.
     by_page_rank: Vec<Vec<u32>>,
-    /// For each k: neighbours by their own rank. The last count is of those not found.
+    /// For each counter: neighbours by their own rank. The last count is of those not found.
     by_own_rank: Vec<Vec<u32>>,
 }
 
 impl ListHistogram {
-    fn empty(k: &[u32]) -> ListHistogram {
+    fn empty(counters: usize) -> ListHistogram {
         let longest = MEASURED_LISTS.last().copied().unwrap_or(1) as usize;
-        let by_page_rank: Vec<Vec<u32>> = k.iter().map(|_| vec![0; longest + 1]).collect();
+        let by_page_rank: Vec<Vec<u32>> = vec![vec![0; longest + 1]; counters];
         ListHistogram { by_own_rank: by_page_rank.clone(), by_page_rank }
     }
 
@@ -77,8 +77,7 @@ pub(crate) fn calibrate(
     let Some(trial) = Trial::prepare(work.data, work.options, StandIns::Own, work.progress)? else {
         return Ok(());
     };
-    let own = trial.own.iter().flatten();
-    let places = find_places(work, order, trial.truth.iter().chain(own).copied().collect())?;
+    let places = find_places(work, order, trial.all_ids().collect())?;
     let code_bytes = entry.codes.code_bytes;
     let cluster = load_for_scan(work.directory, manifest, entry.clone(), code_bytes, work.progress)?;
     let measurement = ClusterMeasurement { cluster: &cluster, trial: &trial, places: &places, query_step: 1 };
@@ -101,7 +100,7 @@ pub(crate) fn calibrate(
     work.progress.stage("calibrating shorter codes", (lengths.len() * shorter_probes.len()) as u64);
     for (at, code_bytes) in lengths.into_iter().enumerate() {
         let cluster = load_for_scan(work.directory, manifest, entry.clone(), code_bytes, work.progress)?;
-        let query_step = if trial.queries.count() < MANY_QUERIES { 1 } else { SHORTER_QUERY_STEP };
+        let query_step = if trial.count() < MANY_QUERIES { 1 } else { SHORTER_QUERY_STEP };
         let measurement =
             ClusterMeasurement { cluster: &cluster, trial: &trial, places: &places, query_step };
         let mut measured = MeasuredCurves { pages: trial.curves(), lone: trial.curves() };
@@ -185,16 +184,22 @@ fn order_by_lists(mut candidates: &mut [Neighbor]) {
 }
 
 /// Returns the points of one number of probes: the recall of each length of the list that raises it. `counts`
-/// are neighbours by rank, and `recall_of` returns the recall for a sum of them.
-fn points(counts: &[u32], k: u32, probes: u32, recall_of: impl Fn(u64) -> f32) -> Vec<ProbedPoint> {
+/// are neighbours by rank for each counter, and `recall_of` returns the recall for sums of them.
+fn points(
+    counts: &[Vec<u32>],
+    k: u32,
+    probes: u32,
+    recall_of: impl Fn(&dyn Fn(usize) -> u64) -> f32,
+) -> Vec<ProbedPoint> {
     let mut points: Vec<ProbedPoint> = Vec::new();
-    let (mut sum, mut next) = (0_u64, 0_usize);
+    let (mut sums, mut next) = (vec![0_u64; counts.len()], 0_usize);
     for list in MEASURED_LISTS.into_iter().filter(|list| *list >= k) {
-        while next < counts.len() - 1 && next < list as usize {
-            sum += u64::from(counts[next]);
-            next += 1;
+        let end = counts.first().map_or(0, |counts| counts.len() - 1).min(list as usize);
+        for (sum, counts) in sums.iter_mut().zip(counts) {
+            *sum += counts[next..end].iter().map(|count| u64::from(*count)).sum::<u64>();
         }
-        let recall = recall_of(sum);
+        next = end;
+        let recall = recall_of(&|counter| sums[counter]);
         // On a plateau, the next candidates are on pages that are read already. Longer lists may raise the
         // recall again.
         if points.last().is_none_or(|p| recall > p.recall) {
@@ -225,19 +230,16 @@ impl ClusterMeasurement<'_> {
         measured: &mut MeasuredCurves,
     ) -> Result<f32, IndexError> {
         let histogram = self.run(work, probes, prune)?;
-        let queries = self.trial.queries.count();
-        let query_scale = queries as f32 / queries.div_ceil(self.query_step) as f32;
         let (mut best, is_only) = (0.0_f32, measured.pages.len() == 1);
-        let counts = histogram.by_page_rank.iter().zip(&histogram.by_own_rank);
-        let curves = measured.pages.iter_mut().zip(&mut measured.lone).zip(counts);
-        for (at, ((pages, lone), (page_counts, own_counts))) in curves.enumerate() {
-            let recall = |sum| (query_scale * self.trial.recall(at, sum)).min(1.0);
-            let page_points = points(page_counts, pages.k, probes, recall);
+        for (at, (pages, lone)) in measured.pages.iter_mut().zip(&mut measured.lone).enumerate() {
+            let recall =
+                |found: &dyn Fn(usize) -> u64| self.trial.recall_of_some(at, self.query_step, found).min(1.0);
+            let page_points = points(&histogram.by_page_rank, pages.k, probes, recall);
             if pages.k == 10 || is_only {
                 best = page_points.last().map_or(0.0, |point| point.recall) / self.trial.left(at);
             }
             pages.points.extend(page_points);
-            lone.points.extend(points(own_counts, lone.k, probes, recall));
+            lone.points.extend(points(&histogram.by_own_rank, lone.k, probes, recall));
         }
         Ok(best)
     }
@@ -253,7 +255,7 @@ impl ClusterMeasurement<'_> {
         let parts =
             self.trial.each_query(work.threads, work.progress, start, |query, (counts, scratch)| {
                 let params = params(1, probes, counts.scope().prune);
-                scratch.count_distance_ratios(self.cluster, self.trial.queries.row(query), &params, counts);
+                scratch.count_distance_ratios(self.cluster, self.trial.query(query), &params, counts);
                 Ok(())
             })?;
         let mut total = DistanceRatioCounts::new(probes as usize);
@@ -263,10 +265,11 @@ impl ClusterMeasurement<'_> {
 
     /// Scans for all measured queries on all threads.
     fn run(&self, work: &Work<'_>, probes: u32, prune: f32) -> Result<ListHistogram, IndexError> {
-        let k = &self.trial.k;
+        let counters = self.trial.counters();
         let longest = MEASURED_LISTS.last().copied().unwrap_or(1) as usize;
-        let params = params(longest + 1, probes, prune);
-        let start = || Ok((ListHistogram::empty(k), ClusterScratch::default(), NeighborRanks::default()));
+        let params = params(longest + self.trial.most_absent(), probes, prune);
+        let start =
+            || Ok((ListHistogram::empty(counters), ClusterScratch::default(), NeighborRanks::default()));
         let parts = self.trial.each_query(
             work.threads,
             work.progress,
@@ -278,7 +281,7 @@ impl ClusterMeasurement<'_> {
                 Ok(())
             },
         )?;
-        let mut total = ListHistogram::empty(k);
+        let mut total = ListHistogram::empty(counters);
         parts.iter().for_each(|(histogram, ..)| total.add(histogram));
         Ok(total)
     }
@@ -293,9 +296,9 @@ impl ClusterMeasurement<'_> {
         histogram: &mut ListHistogram,
     ) {
         let longest = MEASURED_LISTS.last().copied().unwrap_or(1) as usize;
-        let query_id = self.trial.own.as_ref().map(|ids| ids[query]);
-        scratch.scan(self.cluster, self.trial.queries.row(query), params);
-        let query_place = query_id.and_then(|id| self.places.get(&id).copied());
+        scratch.scan(self.cluster, self.trial.query(query), params);
+        let absent = self.trial.absent(query).iter().filter_map(|id| self.places.get(id).copied());
+        let absent: Vec<u32> = absent.collect();
         let layout = &self.cluster.pages.layout;
         ranks.begin(self.trial.neighbors(query).map(|id| {
             let place = self.places.get(&id).copied();
@@ -307,19 +310,15 @@ impl ClusterMeasurement<'_> {
             }
         }));
         let candidates = scratch.candidates();
-        if let Some(at) = query_place.and_then(|place| candidates.iter().position(|hit| hit.id == place)) {
-            candidates.swap_remove(at);
-        }
+        candidates.retain(|hit| !absent.contains(&hit.id));
         order_by_lists(candidates);
         for (rank, hit) in candidates.iter().take(longest).enumerate() {
             ranks.add_candidate(layout.page_of(hit.id), hit.id, rank);
         }
-        for (at, neighbor) in ranks.neighbors.iter().enumerate() {
-            let counts = histogram.by_page_rank.iter_mut().zip(&mut histogram.by_own_rank);
-            let counts = self.trial.k.iter().zip(counts).filter(|(k, _)| at < **k as usize);
-            for (_, (page_counts, own_counts)) in counts {
-                page_counts[neighbor.page_rank] += 1;
-                own_counts[neighbor.own_rank] += 1;
+        for (number, neighbor) in ranks.neighbors.iter().enumerate() {
+            for counter in self.trial.counters_of(query, number) {
+                histogram.by_page_rank[counter][neighbor.page_rank] += 1;
+                histogram.by_own_rank[counter][neighbor.own_rank] += 1;
             }
         }
     }

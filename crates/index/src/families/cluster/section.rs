@@ -252,9 +252,10 @@ impl ClusterEntry {
             false => self.curves(shape.code_bytes),
         };
         let device = machine.device();
-        let mut solved = probed::effort(curves, k, Target::Recall(recall), |probes, candidates| {
-            shape.demand(probes, candidates, machine).price_ns(&device)
-        })?;
+        let mut solved =
+            probed::effort(curves, k, Target::Recall(recall), self.groups, |probes, candidates| {
+                shape.demand(probes, candidates, machine).price_ns(&device)
+            })?;
         solved.effort.prune = scope::prune_of(&self.prunes, solved.effort.probes);
         Some(solved)
     }

@@ -31,7 +31,7 @@ pub(super) fn calibrate(
     };
     progress.stage("calibrating", 1);
     let longest = LISTS[LISTS.len() - 1] as usize;
-    let wanted = (longest + 1).min(flat.set.vectors as usize);
+    let wanted = (longest + trial.most_absent()).min(flat.set.vectors as usize);
     let params = SearchParams {
         k: 1,
         search_list: wanted,
@@ -43,21 +43,19 @@ pub(super) fn calibrate(
         timed: false,
         early: None,
     };
-    // For each k, the number of true neighbours at each rank. The last entry counts those without a rank.
-    let empty = || vec![vec![0_u64; longest + 1]; trial.k.len()];
+    // For each counter, the number of true neighbours at each rank. The last entry counts those without a rank.
+    let empty = || vec![vec![0_u64; longest + 1]; trial.counters()];
     let start = || Ok((FlatScratch::default(), HashMap::new(), empty()));
     let parts = trial.each_query(options.thread_count(), progress, start, |query, state| {
         let (scratch, ranks, counts): &mut (FlatScratch, HashMap<u32, usize>, _) = state;
-        scratch.begin(&flat.set, trial.queries.row(query), &params);
+        scratch.begin(&flat.set, trial.query(query), &params);
         scratch.rank(coded, wanted);
-        let own = trial.own.as_ref().map(|own| own[query]);
         ranks.clear();
-        let others = scratch.candidates().iter().map(|hit| hit.id).filter(|id| Some(*id) != own);
+        let others = scratch.candidates().iter().map(|hit| hit.id).filter(|id| !trial.is_absent(query, *id));
         ranks.extend(others.take(longest).zip(0..));
-        for (counted, id) in trial.neighbors(query).enumerate() {
+        for (number, id) in trial.neighbors(query).enumerate() {
             let rank = ranks.get(&id).copied().unwrap_or(longest);
-            let of_k = trial.k.iter().zip(counts.iter_mut()).filter(|(k, _)| counted < **k as usize);
-            of_k.for_each(|(_, counts)| counts[rank] += 1);
+            trial.counters_of(query, number).for_each(|counter| counts[counter][rank] += 1);
         }
         Ok(())
     })?;
@@ -67,9 +65,9 @@ pub(super) fn calibrate(
         pairs.for_each(|(sum, part)| *sum += part);
     }
     let mut curves = trial.curves();
-    for (at, (curve, counts)) in curves.iter_mut().zip(counts).enumerate() {
+    for (at, curve) in curves.iter_mut().enumerate() {
         for list in LISTS.into_iter().filter(|list| *list >= curve.k && *list < flat.set.vectors) {
-            let found: u64 = counts[..list as usize].iter().sum();
+            let found = |counter: usize| counts[counter][..list as usize].iter().sum();
             curve.points.push(ListPoint { search_list: list, recall: trial.recall(at, found) });
         }
     }

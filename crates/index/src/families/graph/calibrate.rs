@@ -34,13 +34,17 @@ const ENOUGH_RECALL: f32 = 0.999;
 
 /// Returns the ids of the vectors that the build inserts after the calibration, in rising order, without
 /// `entry`.
-pub(crate) fn hold_out(data: &Source<'_>, entry: u32, options: &BuildOptions) -> Vec<u32> {
+pub(crate) fn hold_out(
+    data: &Source<'_>,
+    entry: u32,
+    options: &BuildOptions,
+) -> Result<Vec<u32>, IndexError> {
     if options.calibration.is_some() || data.count() < LEAST_VECTORS {
-        return Vec::new();
+        return Ok(Vec::new());
     }
-    let mut ids = sample_ids(data.count(), options);
+    let mut ids = sample_ids(data, options)?;
     ids.retain(|id| *id != entry);
-    ids
+    Ok(ids)
 }
 
 /// The vectors that a graph lacks while it is calibrated.
@@ -74,6 +78,7 @@ pub(crate) fn calibrate(
     };
     let present = data.count() - held_out.ids.len();
     let largest_k = trial.wide;
+    let most_found = largest_k + trial.most_absent();
     let mut graph = load_graph(directory, manifest, entry.clone())?;
     graph.hide(held_out.hidden_places);
     let (tier, buffers) = (draft_graph.tier()?, buffers(graph.layout.read_bytes()));
@@ -89,11 +94,15 @@ pub(crate) fn calibrate(
         if search_list as usize > largest_k && !curves.iter().enumerate().any(is_unfinished) {
             break;
         }
-        let params = params(largest_k.min(search_list as usize), search_list);
-        let threads = options.thread_count();
-        let found = answer_all(&graph, &tier, buffers, &trial.queries, params, threads, progress)?;
-        for (_, curve) in curves.iter_mut().enumerate().filter(|(at, c)| is_unfinished((*at, c))) {
-            let recall = recall_at(curve.k as usize, &found, &trial.truth);
+        let mut found = Vec::with_capacity(trial.count());
+        for queries in trial.kinds() {
+            let params = params(most_found.min(search_list as usize), search_list);
+            let threads = options.thread_count();
+            found.extend(answer_all(&graph, &tier, buffers, queries, params, threads, progress)?);
+        }
+        let counts = counts(&trial, &found);
+        for (at, curve) in curves.iter_mut().enumerate().filter(|(at, c)| is_unfinished((*at, c))) {
+            let recall = trial.recall(at, |counter| counts[counter]);
             curve.points.push(ListPoint { search_list: complete_list(search_list), recall });
         }
         progress.advance(step as u64 + 1);
@@ -134,34 +143,18 @@ fn params(k: usize, search_list: u32) -> SearchParams {
     }
 }
 
-/// Returns the mean recall@k of `found`, nearest first, against `truth` (`queries x truth_k`, row-major).
-fn recall_at(k: usize, found: &[Vec<Neighbor>], truth: &[u32]) -> f32 {
-    if found.is_empty() {
-        return 0.0;
+/// Returns for each counter of the trial how many true neighbours are among the answers `found`.
+fn counts(trial: &Trial, found: &[Vec<Neighbor>]) -> Vec<u64> {
+    let mut counts = vec![0; trial.counters()];
+    for (query, found) in found.iter().enumerate() {
+        let present: Vec<u32> =
+            found.iter().map(|near| near.id).filter(|id| !trial.is_absent(query, *id)).collect();
+        for (number, id) in trial.neighbors(query).enumerate() {
+            let Some(rank) = present.iter().position(|found| *found == id) else { continue };
+            for counter in trial.counters_of(query, number) {
+                counts[counter] += u64::from(rank < trial.k_of(counter));
+            }
+        }
     }
-    let truth_k = truth.len() / found.len();
-    let hits: usize = found
-        .iter()
-        .zip(truth.chunks(truth_k))
-        .map(|(found, truth)| {
-            let found = &found[..k.min(found.len())];
-            truth[..k].iter().filter(|id| found.iter().any(|neighbor| neighbor.id == **id)).count()
-        })
-        .sum();
-    hits as f32 / (found.len() * k) as f32
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn recall_counts_hits_within_k() {
-        let neighbors = |ids: [u32; 3]| ids.map(|id| Neighbor { distance: 0.0, id }).to_vec();
-        let found = [neighbors([1, 2, 3]), neighbors([7, 8, 9])];
-        let truth = [2, 1, 5, 9, 8, 7];
-        assert_eq!(recall_at(1, &found, &truth), 0.0);
-        assert_eq!(recall_at(2, &found, &truth), 0.75);
-        assert!((recall_at(3, &found, &truth) - 5.0 / 6.0).abs() < 1e-6);
-    }
+    counts
 }

@@ -142,7 +142,7 @@ impl<'a> MergedGraph<'a> {
             stages.end("spread");
         }
         let entry = Sample::read(work, &intake)?.medoid();
-        let held_out = calibrate::hold_out(work.data, entry, work.options);
+        let held_out = calibrate::hold_out(work.data, entry, work.options)?;
         let pieces = pieces(&journal.parts, work.rows);
         let remaining = &pieces[journal.grown.len()..];
         work.progress.stage("growing parts", remaining.iter().map(|piece| piece.rows as u64).sum());

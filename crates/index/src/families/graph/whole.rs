@@ -41,7 +41,7 @@ impl<'a> WholeGraph<'a> {
         let (graph_options, seed) = (work.own, work.options.seed);
         let (threads, progress) = (work.threads, work.progress);
         let entry = space.medoid(&[], threads, progress)?;
-        let held_out = calibrate::hold_out(work.data, entry, work.options);
+        let held_out = calibrate::hold_out(work.data, entry, work.options)?;
         let graph = Adjacency::new(space.count(), graph_options.max_degree)?;
         let growth = Growth { space, graph, entry, options: graph_options.growth(), seed, threads, progress };
         let order = match &work.options.card {

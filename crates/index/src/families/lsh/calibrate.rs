@@ -64,7 +64,7 @@ struct LshMeasurement<'a> {
     metric: Metric,
 }
 
-/// The counts over all queries, for one k.
+/// The counts of one counter of the trial, over all its queries.
 #[derive(Clone)]
 struct RankCounts {
     /// Number of true neighbours at each rank. The last entry counts those without a rank or with a later
@@ -115,7 +115,7 @@ struct ThreadState<'a> {
 impl<'a> LshMeasurement<'a> {
     fn empty(&self) -> Vec<RankCounts> {
         let none = RankCounts { ranks: vec![0; LONGEST + 1], ratios: [(0, 0); LISTS.len()], short: 0 };
-        vec![none; self.trial.k.len()]
+        vec![none; self.trial.counters()]
     }
 
     fn counts(&self, work: &Work<'_>, probes: u32) -> Result<Vec<RankCounts>, IndexError> {
@@ -146,7 +146,7 @@ impl<'a> LshMeasurement<'a> {
         let ThreadState { scratch, bytes, ranks, truth, counts, .. } = state;
         let params = SearchParams {
             k: 1,
-            search_list: LONGEST + 1,
+            search_list: LONGEST + trial.most_absent(),
             probes: probes as usize,
             prune: 0.0,
             beam_width: 1,
@@ -155,36 +155,35 @@ impl<'a> LshMeasurement<'a> {
             timed: false,
             early: None,
         };
-        scratch.begin(lsh, trial.queries.row(query), &params);
-        // One more than recorded, since the query itself may be among them.
+        scratch.begin(lsh, trial.query(query), &params);
         scratch.find_candidates(lsh, (params.probes, params.search_list), self.object.as_ref(), bytes)?;
-        let own = trial.own.as_ref().map(|own| own[query]);
         ranks.clear();
-        let others = scratch.candidates.hits.iter().map(|hit| hit.id).filter(|id| Some(*id) != own);
+        let others = scratch.candidates.hits.iter().map(|hit| hit.id);
+        let others = others.filter(|id| !trial.is_absent(query, *id));
         ranks.extend(others.take(LONGEST).zip(0..));
         truth.0.clear();
         truth.1.clear();
-        for (counted, (id, distance)) in trial.neighbors_at(query).enumerate() {
+        for (number, (id, distance)) in trial.neighbors_at(query).enumerate() {
             truth.0.push(id);
             truth.1.push(distance);
             let rank = ranks.get(&id).copied().unwrap_or(LONGEST);
-            let of_k = trial.k.iter().zip(counts.iter_mut()).filter(|(k, _)| counted < **k as usize);
-            of_k.for_each(|(_, counts)| counts.ranks[rank] += 1);
+            trial.counters_of(query, number).for_each(|counter| counts[counter].ranks[rank] += 1);
         }
-        let interval = trial.queries.count().div_ceil(QUERIES_WITH_RATIO);
+        let interval = trial.count().div_ceil(QUERIES_WITH_RATIO);
         // Inner products have no ratio.
-        if self.metric == Metric::InnerProduct || !query.is_multiple_of(interval) {
+        if self.metric == Metric::InnerProduct || !trial.is_plain(query) || !query.is_multiple_of(interval) {
             return Ok(());
         }
-        self.compare(own, state)?;
+        self.compare(query, state)?;
         self.add_ratios(state);
         Ok(())
     }
 
     /// Finds the distances of the candidates for which ratios are measured.
-    fn compare(&self, own: Option<u32>, state: &mut ThreadState<'a>) -> Result<(), IndexError> {
+    fn compare(&self, query: usize, state: &mut ThreadState<'a>) -> Result<(), IndexError> {
         let ThreadState { scratch, ranks, truth, distances, rows, stored, .. } = state;
-        let others = scratch.candidates.hits.iter().map(|hit| hit.id).filter(|id| Some(*id) != own);
+        let others = scratch.candidates.hits.iter().map(|hit| hit.id);
+        let others = others.filter(|id| !self.trial.is_absent(query, *id));
         distances.clear();
         distances.resize(ranks.len().min(LONGEST_WITH_RATIO), f32::NAN);
         for (id, distance) in truth.0.iter().zip(&truth.1) {
@@ -236,18 +235,20 @@ impl<'a> LshMeasurement<'a> {
 fn add_points(curves: &mut [Curve<ProbedPoint>], counts: &[RankCounts], probes: u32, trial: &Trial) -> f32 {
     let mut best = 0.0;
     let only = curves.len() == 1;
-    for (at, (curve, counts)) in curves.iter_mut().zip(counts).enumerate() {
-        let (mut sum, mut next, mut last) = (0, 0, None);
+    for (at, curve) in curves.iter_mut().enumerate() {
+        let (mut sums, mut next, mut last) = (vec![0; counts.len()], 0, None);
         for (listed, list) in LISTS.into_iter().enumerate().filter(|(_, list)| *list >= curve.k) {
-            sum += counts.ranks[next..list as usize].iter().sum::<u64>();
+            for (sum, counts) in sums.iter_mut().zip(counts) {
+                *sum += counts.ranks[next..list as usize].iter().sum::<u64>();
+            }
             next = list as usize;
-            let recall = trial.recall(at, sum);
+            let recall = trial.recall(at, |counter| sums[counter]);
             if last.is_none_or(|last| recall > last) {
                 curve.points.push(ProbedPoint {
                     probes,
                     search_list: list,
                     recall,
-                    ratio: counts.ratio(listed),
+                    ratio: counts[at].ratio(listed),
                 });
                 last = Some(recall);
             }

@@ -159,6 +159,6 @@ impl LshEntry {
     /// Returns the cheapest blocks per table and candidates for a recall or a ratio; `price` takes both
     /// numbers.
     pub(crate) fn effort(&self, k: usize, target: Target, price: impl Fn(f64, f64) -> f64) -> Option<Solved> {
-        probed::effort(&self.calibration.curves, k, target, price)
+        probed::effort(&self.calibration.curves, k, target, u32::MAX, price)
     }
 }

@@ -104,7 +104,7 @@ fn build(job: Job<'_>, family_options: &PartitionedOptions) -> Result<BuildRepor
     let longest = spread::longest(&work)?;
     let (meta, assignment) = divide(&work, longest)?;
     stages.end("partition");
-    let held_out = calibrate::hold_out(&work, &meta);
+    let held_out = calibrate::hold_out(&work, &meta)?;
     let calibration_run = CalibrationRun::prepare(&work, &meta, &assignment, &held_out)?;
     stages.end("prepare calibration");
     let building = SubIndexBuild { work: &work, assignment: &assignment, longest, held_out, calibration_run };

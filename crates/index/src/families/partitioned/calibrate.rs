@@ -51,16 +51,16 @@ impl CalibrationScratch {
 }
 
 /// Returns the vectors to hold out as queries, in ascending order. Pivots are not among them.
-pub(super) fn hold_out(work: &Work<'_>, meta: &MetaIndex) -> Vec<u32> {
+pub(super) fn hold_out(work: &Work<'_>, meta: &MetaIndex) -> Result<Vec<u32>, IndexError> {
     let data = work.data;
     if work.options.calibration.is_some() || data.count() < LEAST_VECTORS {
-        return Vec::new();
+        return Ok(Vec::new());
     }
     let mut pivots = meta.pivots.clone();
     pivots.sort_unstable();
-    let mut ids = sample_ids(data.count(), work.options);
+    let mut ids = sample_ids(data, work.options)?;
     ids.retain(|id| pivots.binary_search(id).is_err());
-    ids
+    Ok(ids)
 }
 
 impl CalibrationRun {
@@ -76,7 +76,7 @@ impl CalibrationRun {
         let Some(trial) = trial else { return Ok(None) };
         let neighbors = trial.wide;
         let mut ranks = Vec::new();
-        ranks.resize_with(trial.queries.count() * neighbors * LISTS.len(), || AtomicU8::new(NOWHERE));
+        ranks.resize_with(trial.count() * neighbors * LISTS.len(), || AtomicU8::new(NOWHERE));
         let exact = Exact::new(work.data.form(), work.data.dim());
         let mut run =
             CalibrationRun { trial, exact, queries_of: vec![Vec::new(); assignment.count()], ranks };
@@ -94,9 +94,9 @@ impl CalibrationRun {
         let most = (PROBES[PROBES.len() - 1] as usize).min(assignment.count());
         let index = SubIndex::read(&meta.bytes, meta.space.row_bytes()).map_err(IndexError::Internal)?;
         let (mut scratch, mut near) = (CalibrationScratch::new(), Vec::new());
-        for query in 0..self.trial.queries.count() {
+        for query in 0..self.trial.count() {
             work.check_cancelled()?;
-            scratch.set_query(work, self.trial.queries.row(query));
+            scratch.set_query(work, self.trial.query(query));
             meta::nearest(&index, &self.exact, &scratch.query, most, &mut scratch.walk, &mut near);
             for (rank, partition) in (0..).zip(&near) {
                 let members = assignment.members(partition.id as usize);
@@ -125,7 +125,7 @@ impl CalibrationRun {
         let neighbors = self.trial.wide;
         for (query, rank) in &self.queries_of[partition] {
             work.check_cancelled()?;
-            scratch.set_query(work, self.trial.queries.row(*query as usize));
+            scratch.set_query(work, self.trial.query(*query as usize));
             for (at, list) in LISTS.into_iter().enumerate() {
                 let CalibrationScratch { walk, query: bytes, found, .. } = scratch;
                 let score =
@@ -152,7 +152,8 @@ impl CalibrationRun {
             let ladder = PROBES.into_iter().filter(|probes| *probes as usize <= partitions);
             for probes in ladder {
                 for (at, search_list) in LISTS.into_iter().enumerate().filter(|(_, list)| *list >= curve.k) {
-                    let recall = self.trial.recall(number, self.found(curve.k as usize, probes, at));
+                    let counts = self.counts(probes, at);
+                    let recall = self.trial.recall(number, |counter| counts[counter]);
                     curve.points.push(ProbedPoint { probes, search_list, recall, ratio: None });
                 }
             }
@@ -162,15 +163,20 @@ impl CalibrationRun {
         if curves.is_empty() { Calibration::default() } else { self.trial.calibration(curves) }
     }
 
-    /// Counts the `k` nearest neighbours of all queries that `probes` partitions find with the list length
+    /// Returns for each counter of the trial how many neighbours `probes` partitions find with the list length
     /// `LISTS[list]`.
-    fn found(&self, k: usize, probes: u32, list: usize) -> u64 {
+    fn counts(&self, probes: u32, list: usize) -> Vec<u64> {
+        let mut counts = vec![0; self.trial.counters()];
         let by_query = self.ranks.chunks_exact(self.trial.wide * LISTS.len());
-        let found = |ranks: &[AtomicU8]| {
-            let nearest = ranks.chunks_exact(LISTS.len()).take(k);
-            nearest.filter(|lists| u32::from(lists[list].load(Ordering::Relaxed)) < probes).count() as u64
-        };
-        by_query.map(found).sum()
+        for (query, ranks) in by_query.enumerate() {
+            for (number, lists) in ranks.chunks_exact(LISTS.len()).enumerate() {
+                let is_found = u32::from(lists[list].load(Ordering::Relaxed)) < probes;
+                self.trial
+                    .counters_of(query, number)
+                    .for_each(|counter| counts[counter] += u64::from(is_found));
+            }
+        }
+        counts
     }
 }
 

@@ -425,7 +425,13 @@ impl Opened for Partitions {
     fn effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved> {
         let (shape, device) = (self.shape(), machine.device());
         let price = |probes: f64, list: f64| shape.demand(probes, list, machine).price_ns(&device);
-        let solved = probed::effort(&self.entry.calibration.curves, k, Target::Recall(recall), price)?;
+        let solved = probed::effort(
+            &self.entry.calibration.curves,
+            k,
+            Target::Recall(recall),
+            self.entry.partitions,
+            price,
+        )?;
         // No effort recovers what the stored form has lost.
         let lost = self.stored.and_then(|stored| stored.falls_short(recall)).is_some();
         Some(Solved { reached: solved.reached && !lost, ..solved })

@@ -74,8 +74,7 @@ fn keep_useful(points: &mut Vec<ListPoint>) {
 
 /// Returns the slots of all true neighbours and of the queries, by id.
 fn slots_of(leaves: &Leaves, trial: &Trial) -> Result<HashMap<u32, u32>, IndexError> {
-    let wanted = trial.truth.iter().chain(trial.own.iter().flatten());
-    let mut slots: HashMap<u32, u32> = wanted.map(|id| (*id, u32::MAX)).collect();
+    let mut slots: HashMap<u32, u32> = trial.all_ids().map(|id| (id, u32::MAX)).collect();
     let mut slot = 0_u32;
     leaves.each_id(|id| {
         if let Some(found) = slots.get_mut(&id) {
@@ -98,7 +97,7 @@ impl Truth {
     fn read(trial: &Trial, slots: &HashMap<u32, u32>, coded: &CodedVectors) -> Result<Truth, IndexError> {
         let mut truth = Truth { neighbors: Vec::new(), codes: Vec::new() };
         let (mut wanted, mut codes) = (Vec::new(), Vec::new());
-        for query in 0..trial.queries.count() {
+        for query in 0..trial.count() {
             let ranked = trial.neighbors(query).enumerate();
             let slot = |(rank, id): (usize, u32)| slots.get(&id).map(|slot| (*slot, rank));
             let mut neighbors: Vec<(u32, usize)> = ranked.filter_map(slot).collect();
@@ -118,7 +117,7 @@ impl Truth {
 
 /// Counts over all queries.
 struct CandidateCounts {
-    /// For each of [`PRUNES`], each k and each of [`CANDIDATES`]: true neighbours for which this is the least
+    /// For each of [`PRUNES`], each counter of the trial and each of [`CANDIDATES`]: true neighbours for which this is the least
     /// sufficient number of candidates.
     first: Vec<Vec<Vec<u64>>>,
     /// For each of [`PRUNES`]: lists that were read.
@@ -126,9 +125,9 @@ struct CandidateCounts {
 }
 
 impl CandidateCounts {
-    fn empty(curves: usize) -> CandidateCounts {
+    fn empty(counters: usize) -> CandidateCounts {
         // The last entry counts neighbours that need more candidates than the largest number.
-        let first = vec![vec![vec![0; CANDIDATES.len() + 1]; curves]; PRUNES.len()];
+        let first = vec![vec![vec![0; CANDIDATES.len() + 1]; counters]; PRUNES.len()];
         CandidateCounts { first, lists: [0; PRUNES.len()] }
     }
 
@@ -144,17 +143,17 @@ impl CandidateCounts {
         let mut best = 0.0;
         let only = curves.len() == 1;
         for (at, curve) in curves.iter_mut().enumerate() {
-            let mut sums = [0_u64; PRUNES.len()];
+            let mut sums = vec![vec![0_u64; trial.counters()]; PRUNES.len()];
             for (step, search_list) in CANDIDATES.into_iter().enumerate() {
-                for (number, (prune, sum)) in PRUNES.into_iter().zip(&mut sums).enumerate() {
-                    *sum += self.first[number][at][step];
+                for (number, (prune, sums)) in PRUNES.into_iter().zip(&mut sums).enumerate() {
+                    sums.iter_mut().zip(&self.first[number]).for_each(|(sum, first)| *sum += first[step]);
                     let lists = self.lists[number];
                     // A value of `prune` that leaves out no list is the same as 0.
                     if search_list < curve.k || (prune > 0.0 && lists == self.lists[0]) {
                         continue;
                     }
-                    let recall = trial.recall(at, *sum);
-                    let lists = (lists as f64 / trial.queries.count() as f64) as f32;
+                    let recall = trial.recall(at, |counter| sums[counter]);
+                    let lists = (lists as f64 / trial.count() as f64) as f32;
                     curve.points.push(ListPoint { search_list, probes, recall, prune, lists });
                     if prune == 0.0 && (curve.k == 10 || only) {
                         best = recall / trial.left(at);
@@ -195,7 +194,7 @@ struct CodedMeasureScratch {
 impl CodedCalibrationRun<'_> {
     /// Scans `probes` lists for every query.
     fn run(&self, work: &Work<'_>, probes: usize) -> Result<CandidateCounts, IndexError> {
-        let curves = self.trial.k.len();
+        let counters = self.trial.counters();
         let start = || {
             Ok(CodedMeasureScratch {
                 floats: vec![0.0; work.data.dim()],
@@ -205,13 +204,13 @@ impl CodedCalibrationRun<'_> {
                 hits: Vec::new(),
                 near: Vec::new(),
                 seen: VisitedSet::new(1024),
-                found: CandidateCounts::empty(curves),
+                found: CandidateCounts::empty(counters),
             })
         };
         let parts = self.trial.each_query(work.threads, work.progress, start, |query, scratch| {
             self.measure(work, query, probes, scratch)
         })?;
-        let mut total = CandidateCounts::empty(curves);
+        let mut total = CandidateCounts::empty(counters);
         parts.iter().for_each(|part| total.add(&part.found));
         Ok(total)
     }
@@ -223,7 +222,7 @@ impl CodedCalibrationRun<'_> {
         probes: usize,
         scratch: &mut CodedMeasureScratch,
     ) -> Result<(), IndexError> {
-        work.data.form().floats(self.trial.queries.row(query), &mut scratch.floats);
+        work.data.form().floats(self.trial.query(query), &mut scratch.floats);
         let CodedMeasureScratch { floats, navigation, .. } = scratch;
         self.centroids.nearest(floats, probes, 0.0, navigation, &mut QueryStats::default());
         let read = PRUNES.map(|prune| self.centroids.within_prune(floats, &navigation.lists, prune));
@@ -264,18 +263,19 @@ impl CodedCalibrationRun<'_> {
     /// Counts the candidates that are needed to find each true neighbour. `read` has the number of lists for
     /// each value of `prune`.
     fn count(&self, query: usize, read: &[usize; PRUNES.len()], scratch: &mut CodedMeasureScratch) {
-        let query_slot = self.trial.own.as_ref().and_then(|own| self.slots.get(&own[query])).copied();
+        let absent = self.trial.absent(query).iter().filter_map(|id| self.slots.get(id).copied());
+        let absent: Vec<u32> = absent.collect();
         let neighbors = &self.truth.neighbors[query];
         let mut before = [0_u32; PRUNES.len()];
-        for (hit, list) in scratch.near.iter().filter(|(hit, _)| Some(hit.id) != query_slot) {
+        for (hit, list) in scratch.near.iter().filter(|(hit, _)| !absent.contains(&hit.id)) {
             let found = neighbors.binary_search_by_key(&hit.id, |(slot, _)| *slot).ok();
             let prunes = read.iter().zip(&mut before).zip(&mut scratch.found.first);
             for ((_, before), counts) in prunes.filter(|((read, _), _)| list < *read) {
                 *before += 1;
                 let Some(rank) = found.map(|at| neighbors[at].1) else { continue };
                 let step = CANDIDATES.partition_point(|candidates| candidates < before);
-                for (_, counts) in self.trial.k.iter().zip(counts).filter(|(k, _)| rank < **k as usize) {
-                    counts[step] += 1;
+                for counter in self.trial.counters_of(query, rank) {
+                    counts[counter][step] += 1;
                 }
             }
         }

@@ -70,16 +70,19 @@ struct InterpolatedEffort {
     lists: f64,
     prune: f32,
     recall: f64,
+    /// True if these are all lists.
+    is_all: bool,
 }
 
-impl From<&ListPoint> for InterpolatedEffort {
-    fn from(point: &ListPoint) -> InterpolatedEffort {
+impl InterpolatedEffort {
+    fn measured(point: &ListPoint, all: u32) -> InterpolatedEffort {
         InterpolatedEffort {
             probes: f64::from(point.probes),
             search_list: f64::from(point.search_list),
             lists: f64::from(point.lists),
             prune: point.prune,
             recall: f64::from(point.recall),
+            is_all: point.probes >= all,
         }
     }
 }
@@ -90,12 +93,17 @@ impl CurvePoint for InterpolatedEffort {
     }
 
     fn between(&self, above: &InterpolatedEffort, share: f64) -> InterpolatedEffort {
+        if above.is_all && !self.is_all {
+            // All lists find everything, and one less may find hardly more than these.
+            return *above;
+        }
         InterpolatedEffort {
             probes: mix(self.probes, above.probes, share),
             search_list: mix(self.search_list, above.search_list, share),
             lists: mix(self.lists, above.lists, share),
             prune: above.prune,
             recall: mix(self.recall, above.recall, share),
+            is_all: above.is_all,
         }
     }
 }
@@ -104,14 +112,15 @@ impl CurvePoint for InterpolatedEffort {
 /// lists of codes, of candidates.
 fn series<K: PartialEq + PartialOrd>(
     points: &[ListPoint],
+    all: u32,
     key: impl Fn(&ListPoint) -> K,
 ) -> Vec<Vec<InterpolatedEffort>> {
     let mut series: Vec<(K, Vec<InterpolatedEffort>)> = Vec::new();
     for point in points {
         let key = key(point);
         match series.iter_mut().find(|(other, _)| *other == key) {
-            Some((_, points)) => points.push(InterpolatedEffort::from(point)),
-            None => series.push((key, vec![InterpolatedEffort::from(point)])),
+            Some((_, points)) => points.push(InterpolatedEffort::measured(point, all)),
+            None => series.push((key, vec![InterpolatedEffort::measured(point, all)])),
         }
     }
     series.sort_by(|a, b| a.0.partial_cmp(&b.0).unwrap_or(std::cmp::Ordering::Equal));
@@ -119,7 +128,7 @@ fn series<K: PartialEq + PartialOrd>(
 }
 
 /// Returns the cheapest effort for a recall, by the `price` of a number of probes, lists and candidates.
-/// `coded` is true for lists of codes; only these have candidates.
+/// `coded` is true for lists of codes; only these have candidates. `all` is the number of lists.
 ///
 /// Beyond the measured k, more distant lists are needed, and it is unknown how distant they are. The effort
 /// is then that for a recall closer to 1 by two thirds of the remainder, without pruning.
@@ -127,7 +136,7 @@ pub(crate) fn effort(
     curves: &[Curve<ListPoint>],
     k: usize,
     recall: f32,
-    coded: bool,
+    (coded, all): (bool, u32),
     price: impl Fn(f64, f64, f64) -> f64,
 ) -> Option<Solved> {
     let question = Question::new(curves, k, recall)?.with_margin_beyond();
@@ -135,9 +144,9 @@ pub(crate) fn effort(
     let price =
         |at: &InterpolatedEffort| price(at.probes, at.lists, if coded { at.search_list } else { 0.0 });
     let found = if coded {
-        question.cheapest(series(points, |point| (point.probes, point.prune)), price)
+        question.cheapest(series(points, all, |point| (point.probes, point.prune)), price)
     } else {
-        let mut series = series(points, |point| point.prune);
+        let mut series = series(points, all, |point| point.prune);
         if !question.is_measured() && series.first().is_some_and(|points| points[0].prune == 0.0) {
             series.truncate(1);
         }
@@ -145,7 +154,7 @@ pub(crate) fn effort(
     };
     let (at, reached) = match found {
         Some(at) => (at, true),
-        None => (InterpolatedEffort::from(&question.best()?), false),
+        None => (InterpolatedEffort::measured(&question.best()?, all), false),
     };
     let probes = question.stretched(at.probes);
     let effort = Effort {
@@ -201,12 +210,12 @@ mod tests {
         ];
         let curves = vec![Curve { k: 10, points }];
         let fewest = |probes: f64, lists: f64, _: f64| lists + 0.1 * probes;
-        let at = |k, recall| effort(&curves, k, recall, false, fewest).expect("an effort");
+        let at = |k, recall| effort(&curves, k, recall, (false, u32::MAX), fewest).expect("an effort");
         assert_eq!(at(10, 0.90), solved(30, 30, 0.3, true));
         assert_eq!(at(10, 0.97), solved(40, 40, 0.0, true));
         assert_eq!(at(10, 0.99), solved(40, 40, 0.0, false));
         assert_eq!(at(15, 0.90), solved(59, 59, 0.0, true));
-        assert_eq!(effort(&[], 10, 0.9, false, fewest), None);
+        assert_eq!(effort(&[], 10, 0.9, (false, u32::MAX), fewest), None);
         assert_eq!(
             (scanned_lists(&curves, 20, 0.3), scanned_lists(&curves, 80, 0.25), scanned_lists(&[], 7, 0.0)),
             (12.0, 32.0, 7.0)
@@ -231,7 +240,7 @@ mod tests {
             }
         };
         let at = |k, recall, (list, candidate)| {
-            effort(&curves, k, recall, true, price(list, candidate)).expect("an effort")
+            effort(&curves, k, recall, (true, u32::MAX), price(list, candidate)).expect("an effort")
         };
         let (dear_lists, dear_candidates) = ((100.0, 0.1), (0.1, 100.0));
         assert_eq!(at(10, 0.824, dear_lists), solved(30, 10, 0.0, true));
@@ -241,6 +250,6 @@ mod tests {
         // Twice the k: twice the candidates and lists of the recall that is closer to 1 by two thirds,
         // without pruning.
         assert_eq!(at(20, 0.70, dear_lists), solved(36, 40, 0.0, true));
-        assert_eq!(effort(&[], 10, 0.9, true, price(1.0, 1.0)), None);
+        assert_eq!(effort(&[], 10, 0.9, (true, u32::MAX), price(1.0, 1.0)), None);
     }
 }

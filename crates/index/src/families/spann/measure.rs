@@ -107,7 +107,7 @@ struct CalibrationRun<'a> {
 /// Counts over all queries.
 #[derive(Default)]
 struct NeighborCounts {
-    /// For each of [`PRUNES`] and each k: true neighbours in a list that was read.
+    /// For each of [`PRUNES`] and each counter of the trial: true neighbours in a list that was read.
     neighbors: [Vec<u64>; PRUNES.len()],
     /// For each of [`PRUNES`]: lists that were read.
     lists: [u64; PRUNES.len()],
@@ -124,8 +124,8 @@ impl NeighborCounts {
                 if prune > 0.0 && lists == self.lists[0] {
                     break;
                 }
-                let recall = trial.recall(at, neighbors[at]);
-                let lists = (lists as f64 / trial.queries.count() as f64) as f32;
+                let recall = trial.recall(at, |counter| neighbors[counter]);
+                let lists = (lists as f64 / trial.count() as f64) as f32;
                 curve.points.push(ListPoint { search_list: probes, probes, recall, prune, lists });
                 if prune == 0.0 && (curve.k == 10 || only) {
                     best = recall / trial.left(at);
@@ -147,7 +147,7 @@ struct MeasureScratch {
 impl CalibrationRun<'_> {
     /// Chooses `probes` lists for every query.
     fn run(&self, work: &Work<'_>, probes: usize) -> Result<NeighborCounts, IndexError> {
-        let counts = || std::array::from_fn(|_| vec![0; self.trial.k.len()]);
+        let counts = || std::array::from_fn(|_| vec![0; self.trial.counters()]);
         let found = || NeighborCounts { neighbors: counts(), lists: Default::default() };
         let start = || {
             Ok(MeasureScratch {
@@ -172,19 +172,19 @@ impl CalibrationRun<'_> {
 
     fn measure(&self, form: Form, query: usize, probes: usize, scratch: &mut MeasureScratch) {
         let MeasureScratch { floats, navigation, ranks, found } = scratch;
-        form.floats(self.trial.queries.row(query), floats);
+        form.floats(self.trial.query(query), floats);
         self.centroids.nearest(floats, probes, 0.0, navigation, &mut QueryStats::default());
         let lists: &[Neighbor] = &navigation.lists;
         ranks.clear();
         ranks.extend(lists.iter().enumerate().map(|(rank, list)| (list.id, rank)));
         let read = PRUNES.map(|prune| self.centroids.within_prune(floats, lists, prune));
         found.lists.iter_mut().zip(read).for_each(|(sum, read)| *sum += read as u64);
-        for (counted, id) in self.trial.neighbors(query).enumerate() {
+        for (number, id) in self.trial.neighbors(query).enumerate() {
             let lists = self.lists.get(&id).map_or(&[][..], |lists| &lists[..]);
             let Some(rank) = lists.iter().filter_map(|list| ranks.get(list)).min() else { continue };
             for (neighbors, read) in found.neighbors.iter_mut().zip(read) {
-                for (k, count) in self.trial.k.iter().zip(neighbors) {
-                    *count += u64::from(counted < *k as usize && *rank < read);
+                for counter in self.trial.counters_of(query, number) {
+                    neighbors[counter] += u64::from(*rank < read);
                 }
             }
         }

@@ -456,7 +456,7 @@ impl Opened for Lists {
     fn effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved> {
         let (shape, device, coded) = (self.shape(), machine.device(), self.codes.is_some());
         let curves = &self.entry.calibration.curves;
-        effort::effort(curves, k, recall, coded, |probes, lists, candidates| {
+        effort::effort(curves, k, recall, (coded, self.entry.list_count), |probes, lists, candidates| {
             shape.demand(probes, lists, candidates, machine).price_ns(&device)
         })
     }

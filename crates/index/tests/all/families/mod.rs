@@ -7,6 +7,7 @@ mod audits;
 mod back;
 mod budgets;
 mod calibrations;
+mod copies;
 mod counters;
 mod duplicates;
 mod effort;
