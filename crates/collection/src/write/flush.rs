@@ -21,7 +21,7 @@ const FLAT: &str = "flat";
 
 /// Number of calibration queries for a segment that writes wait for; calibration takes most of the time that
 /// is left. The errors of several segments average out, and a merge calibrates again.
-const HASTY_QUERIES: usize = 250;
+const HASTY_QUERIES: usize = 300;
 
 /// A frozen memtable.
 #[derive(Debug)]
