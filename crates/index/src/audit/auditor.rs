@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn the_thread_rests_and_ends_at_once() {
+    fn the_thread_rests_and_ends_when_its_auditor_is_dropped() {
         let work = |answers: &[usize], pace: &Pace<'_>| {
             let started = Instant::now();
             while !pace.control().cancel.is_some_and(|cancel| cancel.load(Relaxed)) {
@@ -397,14 +397,15 @@ mod tests {
             audit(answers, pace)
         };
         let auditor = Auditor::start(all(0.1), work).unwrap();
+        let started = Instant::now();
         add(&auditor, Asked::default(), 1, |_| 0);
         let seconds = wait_for(&auditor, |stats| stats.seconds > 0.0).seconds;
-        assert!(seconds < 0.1, "{seconds} s of work in 0.2 s, at a tenth");
+        let passed = started.elapsed().as_secs_f64();
+        assert!(passed > 9.0 * seconds, "{seconds} s of work in {passed} s, at a tenth");
         add(&auditor, Asked::default(), 1000, |_| 1);
         let stats = auditor.stats();
         assert!(stats.waiting <= MOST_WAITING as u64 && stats.dropped >= 600, "{stats:?}");
-        let started = Instant::now();
+        // The work never ends by itself.
         drop(auditor);
-        assert!(started.elapsed() < Duration::from_millis(500), "{:?}", started.elapsed());
     }
 }

@@ -1,12 +1,15 @@
-//! Queries that are made from vectors of the data, and the misses by which they raise the effort.
+//! Queries that are made from vectors of the data, vectors that are queries because they are outlying, and the
+//! misses by which both raise the effort.
 //!
 //! Vectors of the data stand for queries of users. If the data has many near copies, a vector finds its own
 //! copies easily, but a query that has no copies finds less: 0.69 of ten neighbours instead of 0.90 in ten
 //! slightly perturbed copies of SIFT descriptors. Made queries lie between a vector and one of its neighbours,
 //! or beyond it, where there are no copies. In data without copies they are about as hard as queries of
-//! users, and change nothing. Figures: `docs/decisions/calibration.md`.
+//! users, and change nothing. Outlying vectors are far from the mean of all, such as a few far points beside
+//! near-duplicates, which a mean over all vectors hardly counts. Figures: `docs/decisions/calibration.md`.
 
-use bathyal_kernels::Metric;
+use bathyal_kernels::distance::{normalize_f32, to_f32};
+use bathyal_kernels::{Element, Metric};
 
 /// The largest number of copies of a stand-in that are removed from its neighbours.
 pub(crate) const MOST_COPIES: usize = 64;
@@ -57,9 +60,46 @@ pub(crate) fn count(queries: usize) -> usize {
     queries * 3 / 20
 }
 
-/// Returns the number of plain queries out of `queries` in all.
-pub(crate) fn plain_count(queries: usize) -> usize {
+/// Returns the number of stand-ins out of `queries` in all.
+pub(crate) fn stand_in_count(queries: usize) -> usize {
     queries - WAYS.len() * count(queries)
+}
+
+/// Returns the number of outlying vectors among so many stand-ins.
+pub(crate) fn outlying_count(stand_ins: usize) -> usize {
+    stand_ins / 7
+}
+
+/// Returns the numbers of the `count` rows that are farthest from the mean of all rows, in ascending order.
+/// Under cosine, rows have length 1.
+pub(crate) fn outlying<'a>(
+    element: Element,
+    dim: usize,
+    metric: Metric,
+    count: usize,
+    rows: impl Iterator<Item = &'a [u8]> + Clone,
+) -> Vec<usize> {
+    let mut values = vec![0.0_f32; dim];
+    let mut load = |row: &[u8], each: &mut dyn FnMut(usize, f64)| {
+        to_f32(element, row, &mut values);
+        if metric == Metric::Cosine {
+            normalize_f32(&mut values);
+        }
+        values.iter().enumerate().for_each(|(at, value)| each(at, f64::from(*value)));
+    };
+    let mut mean = vec![0.0_f64; dim];
+    rows.clone().for_each(|row| load(row, &mut |at, value| mean[at] += value));
+    let total = rows.clone().count().max(1) as f64;
+    let distance = |(number, row): (usize, &'a [u8])| {
+        let mut sum = 0.0;
+        load(row, &mut |at, value| sum += (value - mean[at] / total).powi(2));
+        (sum, number)
+    };
+    let mut distances: Vec<(f64, usize)> = rows.enumerate().map(distance).collect();
+    distances.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    let mut numbers: Vec<usize> = distances.into_iter().take(count).map(|(_, number)| number).collect();
+    numbers.sort_unstable();
+    numbers
 }
 
 /// Returns the share of neighbours that counts as missed if so many of `queries` made queries were `missed`,
@@ -86,6 +126,17 @@ mod tests {
     }
 
     #[test]
+    fn the_rows_farthest_from_the_mean_are_outlying() {
+        let rows: Vec<Vec<u8>> = [[1.0_f32, 0.0], [9.0, 9.0], [1.0, 1.0], [-5.0, 0.0], [0.9, 1.0]]
+            .map(|row| row.into_iter().flat_map(f32::to_le_bytes).collect())
+            .to_vec();
+        let outlying =
+            |metric, count| outlying(Element::F32, 2, metric, count, rows.iter().map(Vec::as_slice));
+        assert_eq!((outlying(Metric::L2, 2), outlying(Metric::L2, 0)), (vec![1, 3], vec![]));
+        assert_eq!(outlying(Metric::Cosine, 1), [3]);
+    }
+
+    #[test]
     fn copies_are_the_vectors_before_a_gap() {
         let near = |squares: &[f32]| (0..).zip(squares.iter().copied()).collect::<Vec<(u32, f32)>>();
         let count = |squares: &[f32]| count_copies(&near(squares), 0, Metric::L2);
@@ -101,10 +152,10 @@ mod tests {
     }
 
     #[test]
-    fn all_queries_are_plain_or_made() {
+    fn all_queries_are_stand_ins_or_made() {
         for queries in [1, 6, 7, 200, 1000] {
-            assert_eq!(plain_count(queries) + WAYS.len() * count(queries), queries);
-            assert!(plain_count(queries) > 0);
+            assert_eq!(stand_in_count(queries) + WAYS.len() * count(queries), queries);
+            assert!(stand_in_count(queries) > outlying_count(stand_in_count(queries)));
         }
     }
 }

@@ -29,23 +29,34 @@ pub(crate) const LEAST_VECTORS: usize = 200;
 const HELD_OUT_SHARE: usize = 10;
 
 /// Chooses the vectors that are used as queries, and returns their ids in ascending order. No two of them are
-/// equal, if there are enough others.
+/// equal, if there are enough others. Some are the most outlying of all that were drawn.
 pub(crate) fn sample_ids(data: &Source<'_>, options: &BuildOptions) -> Result<Vec<u32>, IndexError> {
     let mut random = rand::rngs::StdRng::seed_from_u64(options.seed ^ 0xca11);
-    let count = (data.count() / HELD_OUT_SHARE).min(made::plain_count(options.calibration_queries));
-    let more = sample(&mut random, data.count(), (count * DRAWN_FACTOR).min(data.count()));
+    let count = (data.count() / HELD_OUT_SHARE).min(made::stand_in_count(options.calibration_queries));
+    let drawn = sample(&mut random, data.count(), (count * DRAWN_FACTOR).min(data.count()));
+    let (element, dim) = (data.given().element(), data.given().dim());
     let mut reader = RowReader::new(data.given(), 0);
-    let (mut ids, mut seen) = (Vec::with_capacity(count), HashSet::with_capacity(count));
-    for id in more {
-        if ids.len() == count {
-            break;
-        }
-        if seen.insert(xxh3_64(reader.row(id)?)) {
-            ids.push(id as u32);
+    let (mut distinct, mut rows, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
+    for id in drawn {
+        let row = reader.row(id)?;
+        if seen.insert(xxh3_64(row)) {
+            distinct.push(id as u32);
+            rows.extend_from_slice(row);
         }
     }
+    let outlying = made::outlying_count(if has_outlying(data) { count } else { 0 });
+    let rows = rows.chunks_exact(element.row_bytes(dim));
+    let outlying = made::outlying(element, dim, options.metric, outlying, rows);
+    let mut ids: Vec<u32> = outlying.iter().map(|number| distinct[*number]).collect();
+    let others = (0..distinct.len()).filter(|number| outlying.binary_search(number).is_err());
+    ids.extend(others.map(|number| distinct[number]).take(count - ids.len()));
     ids.sort_unstable();
     Ok(ids)
+}
+
+/// Returns true if there are enough vectors for outlying ones to be queries of their own kind.
+fn has_outlying(data: &Source<'_>) -> bool {
+    data.count() >= made::LEAST_VECTORS
 }
 
 /// Number of vectors that are drawn for each stand-in. Of equal ones, only the first is used.
@@ -65,7 +76,8 @@ pub(crate) enum StandIns<'a> {
 /// near copies finds its copies easily, and a query of a user, which has no copies, finds less. Made queries
 /// have no copies either.
 pub(crate) struct Trial {
-    /// The queries of each kind, which are numbered one kind after the other. The plain ones come first.
+    /// The queries of each kind, which are numbered one kind after the other. The plain ones come first; then
+    /// outlying ones, if there are any, and made ones.
     kinds: Vec<VectorFile>,
     /// For each query, the ids that are removed from its answer, in ascending order.
     absent: Vec<Vec<u32>>,
@@ -82,6 +94,8 @@ pub(crate) struct Trial {
     /// For each k, the share of the true neighbours that exact search of the stored vectors finds.
     left: Vec<f32>,
     reach: Vec<Reach>,
+    /// Number of queries that are not made.
+    stand_ins: usize,
 }
 
 impl Trial {
@@ -120,11 +134,27 @@ impl Trial {
             source,
             left,
             reach: Vec::new(),
+            stand_ins: 0,
         };
         let search = TruthSearch { data, held_out, options, progress };
         let stand_ins: &[u32] = if own || !held_out.is_empty() { &ids } else { &[] };
-        trial.add(&search, queries, stand_ins)?;
-        let lengths = QueryLengths::of_file(options.metric, &trial.kinds[0]);
+        if stand_ins.is_empty() || !has_outlying(data) {
+            trial.add(&search, queries, stand_ins)?;
+        } else {
+            let count = made::outlying_count(ids.len());
+            let rows = (0..queries.count()).map(|row| queries.row(row));
+            let outlying = made::outlying(queries.element(), queries.dim(), options.metric, count, rows);
+            let (far, near): (Vec<usize>, Vec<usize>) =
+                (0..ids.len()).partition(|number| outlying.binary_search(number).is_ok());
+            for numbers in [near, far] {
+                let own: Vec<u32> = numbers.iter().map(|number| ids[*number]).collect();
+                let rows = numbers.iter().flat_map(|number| queries.row(*number)).copied().collect();
+                trial.add(&search, VectorFile::from_rows(queries.element(), queries.dim(), rows)?, &own)?;
+            }
+        }
+        trial.stand_ins = trial.count();
+        let rows = (0..trial.stand_ins).map(|query| trial.query(query));
+        let lengths = QueryLengths::of(options.metric, data.given().element(), rows);
         trial.reach = trial.k.iter().filter_map(|k| trial.reach(*k, &lengths)).collect();
         if !stand_ins.is_empty() && data.count() >= made::LEAST_VECTORS {
             for way in made::WAYS {
@@ -168,8 +198,8 @@ impl Trial {
         Ok(Some((VectorFile::from_rows(element, dim, rows)?, origins)))
     }
 
-    /// Adds the plain queries, and finds their true neighbours. `own` are their ids, if they are vectors of
-    /// the data. These vectors and their near copies are absent, unless too few others are known.
+    /// Adds plain or outlying queries, and finds their true neighbours. `own` are their ids, if they are vectors
+    /// of the data. These vectors and their near copies are absent, unless too few others are known.
     fn add(&mut self, search: &TruthSearch<'_>, queries: VectorFile, own: &[u32]) -> Result<(), IndexError> {
         let copies = if own.is_empty() { 0 } else { 1 + MOST_COPIES };
         let nearest = search.nearest(&queries, self.wide + copies)?;
@@ -224,11 +254,11 @@ impl Trial {
         self.absent.push(absent);
     }
 
-    /// Returns the distances of the plain queries to their true neighbour number `k`.
+    /// Returns the distances of the queries that are not made to their true neighbour number `k`.
     fn reach(&self, k: u32, lengths: &QueryLengths) -> Option<Reach> {
         let distance = |query: usize| self.distances[query * self.wide + k as usize - 1];
         let of_query = |query: usize| distance(query) / lengths.get(query);
-        Reach::of(k, (0..self.kinds[0].count()).map(of_query))
+        Reach::of(k, (0..self.stand_ins).map(of_query))
     }
 
     /// Returns the queries of each kind.
@@ -346,7 +376,7 @@ impl Trial {
     /// Returns the calibration for the manifest.
     pub(crate) fn calibration<P>(&self, curves: Vec<Curve<P>>) -> Calibration<P> {
         Calibration {
-            queries: self.kinds[0].count() as u32,
+            queries: self.stand_ins as u32,
             source: self.source.into(),
             curves,
             reach: self.reach.clone(),
