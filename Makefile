@@ -54,7 +54,7 @@ demo: $(INSTALLED) ## index 50,000 word vectors, search them on disk, and show t
 test: test-rust test-python ## run all tests, Rust and Python
 
 test-rust: tools-test $(SERVER)
-	RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --workspace --locked
+	RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --workspace --locked --no-fail-fast
 
 test-python: $(INSTALLED) $(DEVELOPMENT)
 	$(VENV_PYTHON) -m pytest -q -n $(TEST_PROCESSES) --dist loadfile python/tests bench/tests
@@ -136,7 +136,7 @@ microbench: ## run benchmarks of kernels and components; minutes, on an idle mac
 
 soak: $(INSTALLED) $(DEVELOPMENT) ## run all cases of all tests (`make test` runs a part); then the engine and every index family on failing devices, each for SOAK_SECONDS
 	BATHYAL_WHOLE_PAGES=1 $(VENV_PYTHON) -m pytest -q python/tests/test_pages.py
-	BATHYAL_WHOLE=1 BATHYAL_ALL_OPERATIONS=1 $(CARGO) test --workspace --locked
+	BATHYAL_WHOLE=1 BATHYAL_ALL_OPERATIONS=1 $(CARGO) test --workspace --locked --no-fail-fast
 	BATHYAL_SOAK_SECONDS=$(SOAK_SECONDS) $(CARGO) test --locked -p bathyal-tier --test all -- \
 		--nocapture soak::random mapped::random
 	BATHYAL_SOAK_SECONDS=$(SOAK_SECONDS) $(CARGO) test --locked -p bathyal-index --test all -- --nocapture families::soak::random

@@ -115,7 +115,7 @@ fn the_answers_of_all_parts_are_audited_on_the_rows_that_their_search_saw() {
     assert!(text.contains("bathyal_collection_audit_queries_total{collection="), "{text}");
     let started = Instant::now();
     drop(collection);
-    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
 }
 
 #[test]

@@ -6,8 +6,8 @@ use bathyal_index::families::partitioned::{PartitionedEntry, Pivots};
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::open::WrapTier;
 use bathyal_index::{
-    BuildOptions, Effort, Index, IndexError, OpenOptions, PartitionedOptions, QueryStats, SearchOptions,
-    SearchResult, TierChoice, build, verify,
+    BuildOptions, Effort, Index, IndexError, MOST_CALIBRATION_QUERIES, OpenOptions, PartitionedOptions,
+    QueryStats, SearchOptions, SearchResult, TierChoice, build, verify,
 };
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::backend::sim::{Fault, SimHandle, SimOptions, SimTier, When};
@@ -232,7 +232,9 @@ fn a_requested_recall_is_reached() {
     for metric in Metric::ALL {
         let path = dir.path().join(metric.name());
         let (data, queries) = (vectors(Element::F32, 6000, 24, 1), vectors(Element::F32, 300, 24, 9));
-        build(&data, &path, &BuildOptions { metric, ..build_options(OWN) }, &Silent).unwrap();
+        let calibration_queries = MOST_CALIBRATION_QUERIES;
+        let options = BuildOptions { metric, calibration_queries, ..build_options(OWN) };
+        build(&data, &path, &options, &Silent).unwrap();
         let truth = exact_neighbors(&data, &queries, metric, 10, None, &Silent).unwrap();
         let index = Index::open(&path, &OpenOptions::default()).unwrap();
         let mut last = 0;
