@@ -34,7 +34,7 @@ pub(crate) const WAYS: [Way; 2] = [
 pub(crate) const LEAST_VECTORS: usize = 1000;
 /// Made queries may miss so many times as many neighbours as plain ones, because in data without copies they
 /// are a little harder than queries of users.
-const TOLERATED_RATIO: f64 = 1.5;
+const TOLERATED_RATIO: f64 = 1.4;
 /// Neighbours nearer than a gap of this ratio of distances are copies.
 const COPY_GAP: f32 = 1.5;
 
@@ -122,7 +122,7 @@ mod tests {
         assert!(counted_misses(0.2, 150, 10) > 0.12);
         assert!(counted_misses(0.2, 150, 1) < counted_misses(0.2, 150, 10));
         assert_eq!(counted_misses(0.0, 150, 10), 0.0);
-        assert!((counted_misses(0.75, 1 << 40, 1) - 0.5).abs() < 1e-5);
+        assert!((counted_misses(0.7, 1 << 40, 1) - 0.5).abs() < 1e-5);
         assert_eq!(counted_misses(0.001, 2, 1), 0.0);
     }
 
