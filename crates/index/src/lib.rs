@@ -46,6 +46,7 @@ pub use build::options::{
 };
 pub use build::plan::{BuildPlan, MemoryPlan, PlannedFile, PlannedStage, plan_build, plan_shape};
 pub use build::{build, build_in};
+pub use calibrate::choice::{CalibrationChoice, DEFAULT_CALIBRATION, NameHash};
 pub use calibrate::given_queries::{EffortPoint, QueryCalibration};
 pub use calibrate::reach::{Calibrated, QueryLengths, Reach};
 pub use error::IndexError;
@@ -66,15 +67,14 @@ pub use format::postings::PostingLayout;
 pub use format::stored::{Loss, StoreAs, StoredBefore, StoredEntry};
 pub use locate::{IndexLocation, encoded_keys, find, holding};
 pub use open::{
-    AuditReport, AuditRequest, AuditedRecall, CalibrateOptions, CalibrateReport, CalibrationChoice,
-    ChangeCounts, CompactOptions, Compaction, CopiedCalibrations, CopyOptions, CopyReport,
-    DEFAULT_CALIBRATION, DEFAULT_K, DEFAULT_RECALL, Effort, Explanation, FillOptions, FillReport, Index,
-    IndexStats, InspectReport, MAX_SEARCH_LIST, MOST_AUDITED, ManyResult, MergedAnswers, NamedEfforts, Numa,
-    OpenOptions, RangeOptions, RangeResult, RecallBefore, SalvageReport, SearchMemory, SearchOptions,
-    SearchRequest, SearchResult, Searching, StoreShare, StoredVectors, StripeConversion,
-    StripeConversionOptions, TierChoice, WarmReport, compact, compact_in, convert_stripes,
-    convert_stripes_in, copy, fill, inspect, inspect_in, is_loss, probe_store, salvage_vectors, search_many,
-    verify, verify_in,
+    AuditReport, AuditRequest, AuditedRecall, CalibrateOptions, CalibrateReport, ChangeCounts,
+    CompactOptions, Compaction, CopiedCalibrations, CopyOptions, CopyReport, DEFAULT_K, DEFAULT_RECALL,
+    Effort, Explanation, FillOptions, FillReport, Index, IndexStats, InspectReport, MAX_SEARCH_LIST,
+    MOST_AUDITED, ManyResult, MergedAnswers, NamedEfforts, Numa, OpenOptions, RangeOptions, RangeResult,
+    RecallBefore, SalvageReport, SearchMemory, SearchOptions, SearchRequest, SearchResult, Searching,
+    StoreShare, StoredVectors, StripeConversion, StripeConversionOptions, TierChoice, WarmReport, compact,
+    compact_in, convert_stripes, convert_stripes_in, copy, fill, inspect, inspect_in, is_loss, probe_store,
+    salvage_vectors, search_many, verify, verify_in,
 };
 pub use query::{
     Counter, DEFAULT_BEAM_WIDTH, FAR_BEAM_WIDTH, MOST_OWN_COUNTERS, NO_ID, OwnCosts, OwnTotals, QueryStats,

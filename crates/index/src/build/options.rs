@@ -53,10 +53,9 @@ pub struct BuildOptions {
     pub stored_before: Option<StoredBefore>,
     /// Queries for the calibration that resemble later ones; `None` holds out vectors of the data.
     pub calibration: Option<VectorFile>,
-    /// The most queries of the calibration, 1 to [`MOST_CALIBRATION_QUERIES`]. Its time grows with them. Unless
-    /// queries are given, 30% of them are made from the others.
-    /// Recall@10 over a thousand queries has a standard error of about 0.2 percentage points, and over a
-    /// quarter of them twice that.
+    /// The most queries of the calibration, 1 to [`MOST_CALIBRATION_QUERIES`]. Its time grows with them.
+    /// Unless queries are given, 30% of them are made from the others. Recall@10 over a thousand queries has
+    /// a standard error of about 0.2 percentage points, and over a quarter of them twice that.
     pub calibration_queries: usize,
     /// The disks over which the files that searches read are striped; `None` keeps all files in the index's
     /// folder.

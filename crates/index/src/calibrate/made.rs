@@ -1,12 +1,13 @@
-//! Queries that are made from vectors of the data, vectors that are queries because they are outlying, and the
-//! misses by which both raise the effort.
+//! Queries that are made from vectors of the data, vectors that are queries because they are outlying, and
+//! the misses by which both raise the effort.
 //!
 //! Vectors of the data stand for queries of users. If the data has many near copies, a vector finds its own
 //! copies easily, but a query that has no copies finds less: 0.69 of ten neighbours instead of 0.90 in ten
-//! slightly perturbed copies of SIFT descriptors. Made queries lie between a vector and one of its neighbours,
-//! or beyond it, where there are no copies. In data without copies they are about as hard as queries of
-//! users, and change nothing. Outlying vectors are far from the mean of all, such as a few far points beside
-//! near-duplicates, which a mean over all vectors hardly counts. Figures: `docs/decisions/calibration.md`.
+//! slightly perturbed copies of SIFT descriptors. Made queries lie between a vector and one of its
+//! neighbours, or beyond it, where there are no copies. In data without copies they are about as hard as
+//! queries of users, and change nothing. Outlying vectors are far from the mean of all, such as a few far
+//! points beside near-duplicates, which a mean over all vectors hardly counts. Figures:
+//! `docs/decisions/calibration.md`.
 
 use bathyal_kernels::distance::{normalize_f32, to_f32};
 use bathyal_kernels::{Element, Metric};

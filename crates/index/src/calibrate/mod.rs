@@ -5,6 +5,7 @@
 //! ([`Calibration`]), and one solver finds the cheapest effort that reaches a recall (`solve`). The queries
 //! of a calibration with their true neighbours are a `trial`.
 
+pub mod choice;
 pub mod given_queries;
 pub mod list;
 pub mod log;
@@ -57,8 +58,8 @@ pub struct Calibration<P> {
     pub source: String,
     /// The curves in ascending order of k; empty if there were too few vectors to measure.
     pub curves: Vec<Curve<P>>,
-    /// The distances of these queries to their neighbours, in ascending order of k; empty in an index that was
-    /// built before they were measured.
+    /// The distances of these queries to their neighbours, in ascending order of k; empty in an index that
+    /// was built before they were measured.
     #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
     pub reach: Vec<Reach>,
 }

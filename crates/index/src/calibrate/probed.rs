@@ -226,7 +226,8 @@ mod tests {
             let price = |probes: f64, candidates: f64| probe * probes + candidate * candidates;
             let found = effort(&curves, 10, Target::Recall(wanted), u32::MAX, price).expect("a calibration");
             // The effort for a ratio is found as that for a recall.
-            let by_ratio = effort(&curves, 10, Target::Ratio(wanted.recip()), u32::MAX, price).expect("a calibration");
+            let ratio = Target::Ratio(wanted.recip());
+            let by_ratio = effort(&curves, 10, ratio, u32::MAX, price).expect("a calibration");
             let total =
                 |solved: &Solved| price(solved.effort.probes as f64, solved.effort.search_list as f64);
             let apart = (total(&found) - total(&by_ratio)).abs();

@@ -198,8 +198,8 @@ impl Trial {
         Ok(Some((VectorFile::from_rows(element, dim, rows)?, origins)))
     }
 
-    /// Adds plain or outlying queries, and finds their true neighbours. `own` are their ids, if they are vectors
-    /// of the data. These vectors and their near copies are absent, unless too few others are known.
+    /// Adds plain or outlying queries, and finds their true neighbours. `own` are their ids, if they are
+    /// vectors of the data. These vectors and their near copies are absent, unless too few others are known.
     fn add(&mut self, search: &TruthSearch<'_>, queries: VectorFile, own: &[u32]) -> Result<(), IndexError> {
         let copies = if own.is_empty() { 0 } else { 1 + MOST_COPIES };
         let nearest = search.nearest(&queries, self.wide + copies)?;
@@ -222,8 +222,9 @@ impl Trial {
         Ok(())
     }
 
-    /// Adds made queries, and finds their true neighbours. `origins` are the numbers of the plain queries from
-    /// which they are made. The vectors that are absent for these are absent for the made queries as well.
+    /// Adds made queries, and finds their true neighbours. `origins` are the numbers of the plain queries
+    /// from which they are made. The vectors that are absent for these are absent for the made queries as
+    /// well.
     fn add_made(
         &mut self,
         search: &TruthSearch<'_>,
@@ -341,8 +342,8 @@ impl Trial {
     }
 
     /// Returns the recall of curve number `curve` if `found` returns for each counter how many true
-    /// neighbours are among the compared candidates of all queries. By the stored form of the vectors, some of
-    /// these are no longer among the nearest.
+    /// neighbours are among the compared candidates of all queries. By the stored form of the vectors, some
+    /// of these are no longer among the nearest.
     pub(crate) fn recall(&self, curve: usize, found: impl Fn(usize) -> u64) -> f32 {
         self.recall_of_some(curve, 1, found)
     }
@@ -486,7 +487,8 @@ impl TruthSearch<'_> {
     /// Finds the nearest vectors of each query: `k`, and enough others for those that are held out.
     fn nearest(&self, queries: &VectorFile, k: usize) -> Result<IdFile, IndexError> {
         let TruthSearch { data, held_out, options, progress } = self;
-        // Held-out vectors are at most a tenth: `extra` covers twice that share among the nearest, and chance.
+        // Held-out vectors are at most a tenth: `extra` covers twice that share among the nearest, and
+        // chance.
         let extra = if held_out.is_empty() { 0 } else { 2 * k / HELD_OUT_SHARE + 32 };
         let threads = NonZeroUsize::new(options.thread_count());
         let (k, card) = ((k + extra).min(data.count()), options.card.as_ref());

@@ -7,6 +7,7 @@ use super::Index;
 use super::control::with_control;
 use super::pool::RawQueries;
 use super::request::{Effort as Asked, MAX_SEARCH_LIST};
+use crate::calibrate::choice::{CalibrationChoice, DEFAULT_CALIBRATION, NameHash};
 use crate::calibrate::given_queries::{
     self, Conditions, EffortPoint, MEASURED_FACTORS, MEASURED_RECALLS, QueryCalibration, Reaching,
 };
@@ -31,10 +32,7 @@ use serde::Serialize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Instant, SystemTime};
-use xxhash_rust::xxh3::xxh3_64;
 
-/// The name of a calibration for which no name is given. Searches that choose none use the one of this name.
-pub const DEFAULT_CALIBRATION: &str = "default";
 /// The most queries that a calibration measures: the mean recall of so many is known to about 0.01.
 const MOST_QUERIES: usize = 1000;
 /// The fewest queries whose mean recall is known to about 0.02.
@@ -87,40 +85,6 @@ pub struct RecallBefore {
     pub asked: f32,
     /// The recall found.
     pub found: f32,
-}
-
-/// The calibration that a search uses for a recall ([`Index::calibration`] returns one by its name).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum CalibrationChoice {
-    /// The calibration named `default`. If there is none, the largest effort that any calibration of the
-    /// index chooses, including that of the build.
-    #[default]
-    Usual,
-    /// The calibration of the build.
-    Build,
-    /// A calibration by its name.
-    Named(NameHash),
-}
-
-/// The hash of a calibration's name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NameHash(u64);
-
-impl NameHash {
-    fn of(name: &str) -> NameHash {
-        NameHash(xxh3_64(name.as_bytes()))
-    }
-}
-
-impl CalibrationChoice {
-    /// Returns the chosen one of `all`; `None` if it is that of the build, or absent.
-    fn find(self, all: &[QueryCalibration]) -> Option<&QueryCalibration> {
-        match self {
-            CalibrationChoice::Build => None,
-            CalibrationChoice::Named(hash) => all.iter().find(|known| NameHash::of(&known.name) == hash),
-            CalibrationChoice::Usual => all.iter().find(|known| known.name == DEFAULT_CALIBRATION),
-        }
-    }
 }
 
 /// The calibrations of an open index.

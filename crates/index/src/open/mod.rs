@@ -50,10 +50,7 @@ mod within;
 
 pub use audit::{AuditReport, AuditRequest, AuditedRecall, ExactAnswers, MOST_AUDITED};
 pub use blocks::DEFAULT_BLOCK_QUERIES;
-pub use calibrations::{
-    CalibrateOptions, CalibrateReport, CalibrationChoice, CopiedCalibrations, DEFAULT_CALIBRATION, NameHash,
-    RecallBefore,
-};
+pub use calibrations::{CalibrateOptions, CalibrateReport, CopiedCalibrations, RecallBefore};
 pub(crate) use change_log::summary as change_counts;
 pub use change_log::{ChangeCounts, MOST_CHANGED_BYTES};
 pub use compact::{CompactOptions, Compaction, compact, compact_in};

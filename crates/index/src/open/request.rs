@@ -2,7 +2,7 @@
 //! the Python package and the Rust API make the same request, so that the same mistake is refused with the
 //! same sentence.
 
-use super::calibrations::CalibrationChoice;
+use crate::calibrate::choice::CalibrationChoice;
 use crate::error::IndexError;
 use crate::query::SearchMode;
 

@@ -43,7 +43,8 @@ pub(super) fn calibrate(
         timed: false,
         early: None,
     };
-    // For each counter, the number of true neighbours at each rank. The last entry counts those without a rank.
+    // For each counter, the number of true neighbours at each rank. The last entry counts those without a
+    // rank.
     let empty = || vec![vec![0_u64; longest + 1]; trial.counters()];
     let start = || Ok((FlatScratch::default(), HashMap::new(), empty()));
     let parts = trial.each_query(options.thread_count(), progress, start, |query, state| {

@@ -163,8 +163,8 @@ impl CalibrationRun {
         if curves.is_empty() { Calibration::default() } else { self.trial.calibration(curves) }
     }
 
-    /// Returns for each counter of the trial how many neighbours `probes` partitions find with the list length
-    /// `LISTS[list]`.
+    /// Returns for each counter of the trial how many neighbours `probes` partitions find with the list
+    /// length `LISTS[list]`.
     fn counts(&self, probes: u32, list: usize) -> Vec<u64> {
         let mut counts = vec![0; self.trial.counters()];
         let by_query = self.ranks.chunks_exact(self.trial.wide * LISTS.len());

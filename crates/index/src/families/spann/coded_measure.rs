@@ -117,8 +117,8 @@ impl Truth {
 
 /// Counts over all queries.
 struct CandidateCounts {
-    /// For each of [`PRUNES`], each counter of the trial and each of [`CANDIDATES`]: true neighbours for which this is the least
-    /// sufficient number of candidates.
+    /// For each of [`PRUNES`], each counter of the trial and each of [`CANDIDATES`]: true neighbours for
+    /// which this is the least sufficient number of candidates.
     first: Vec<Vec<Vec<u64>>>,
     /// For each of [`PRUNES`]: lists that were read.
     lists: [u64; PRUNES.len()],
