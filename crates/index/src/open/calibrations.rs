@@ -523,6 +523,12 @@ impl Index {
         Ok(Some(effort))
     }
 
+    /// Returns how far the queries of the calibration are from their neighbours; empty if that was not
+    /// measured.
+    pub fn reach(&self) -> &[Reach] {
+        self.stored.family().reach()
+    }
+
     /// Returns the lengths of queries by which their distances are compared.
     pub(super) fn lengths(&self, queries: &RawQueries) -> QueryLengths {
         let rows = (0..queries.count).map(|row| queries.row(row));
@@ -533,9 +539,7 @@ impl Index {
     pub(super) fn chosen_reach(&self, choice: CalibrationChoice) -> Vec<Reach> {
         let known = self.calibrations.known.read().unwrap_or_else(PoisonError::into_inner).clone();
         let all = known.as_ref().map_or(&[][..], |log| &log.calibrations);
-        choice
-            .find(all)
-            .map_or_else(|| self.stored.family().reach().to_vec(), |chosen| chosen.calibration.reach.clone())
+        choice.find(all).map_or_else(|| self.reach().to_vec(), |chosen| chosen.calibration.reach.clone())
     }
 }
 

@@ -1,6 +1,5 @@
 //! The result of a search.
 
-use super::Index;
 use super::pool::{AnsweredQuery, Answers};
 use super::request::Effort;
 use super::stored::StoredIndex;
@@ -89,7 +88,7 @@ pub struct MergedAnswers<'a> {
 
 impl MergedAnswers<'_> {
     /// Returns a note if queries are too different from those of the calibrations for these to predict the
-    /// effort. `measured` returns the [reach](Index::reach) of the index that holds the farthest neighbour of
+    /// effort. `measured` returns the [reach](crate::Index::reach) of the index that holds the farthest neighbour of
     /// a query. A query may be far from the vectors of all other indexes.
     pub fn unlike_note<'r>(
         &self,
@@ -147,14 +146,6 @@ pub(super) struct UsedParams {
     pub(super) search_list: u32,
     pub(super) probes: Option<u32>,
     pub(super) threads: usize,
-}
-
-impl Index {
-    /// Returns how far the queries of the calibration are from their neighbours; empty if that was not
-    /// measured.
-    pub fn reach(&self) -> &[Reach] {
-        self.stored.family().reach()
-    }
 }
 
 impl StoredIndex {
