@@ -279,7 +279,7 @@ def test_the_recall_of_searches_is_audited(tmp_path):
         while (audit := index.stats()["audit"])["seconds"] == 0 and time.monotonic() < deadline:
             time.sleep(0.01)
         assert audit["recalls"][0]["asked"] == 0.9 and audit["seconds"] > 0
-        assert "bathyal_audit_recall{" in index.prometheus()
+        assert "bathyal_audit_queries_total{" in index.prometheus()
         with pytest.raises(ValueError, match=r"recall is 0"):
             index.audit(far, recall=[0.9, 0], progress=False)
     with bathyal.open(tmp_path / "i") as index:

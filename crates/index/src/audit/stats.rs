@@ -75,7 +75,8 @@ impl AuditStats {
             watched.asked.map(|_| f64::from(u8::from(watched.missed)))
         });
         rows("effort_for", "gauge", "Recall that is asked of the calibration instead", |watched| {
-            Some(f64::from(watched.effort_for?))
+            // In decimal, since 0.95 as f32 is another f64.
+            watched.effort_for?.to_string().parse().ok()
         });
     }
 }
