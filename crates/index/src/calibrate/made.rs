@@ -9,8 +9,8 @@
 //! points beside near-duplicates, which a mean over all vectors hardly counts. Figures:
 //! `docs/decisions/calibration.md`.
 
-use bathyal_kernels::distance::{normalize_f32, to_f32};
-use bathyal_kernels::{Element, Metric};
+use crate::error::IndexError;
+use bathyal_kernels::Metric;
 
 /// The largest number of copies of a stand-in that are removed from its neighbours.
 pub(crate) const MOST_COPIES: usize = 64;
@@ -71,36 +71,33 @@ pub(crate) fn outlying_count(stand_ins: usize) -> usize {
     stand_ins / 7
 }
 
-/// Returns the numbers of the `count` rows that are farthest from the mean of all rows, in ascending order.
-/// Under cosine, rows have length 1.
-pub(crate) fn outlying<'a>(
-    element: Element,
+/// Returns the numbers of the `count` rows, out of `rows`, that are farthest from the mean of all, in ascending
+/// order. `load` reads a row of `dim` components; it is called twice for each.
+pub(crate) fn outlying(
     dim: usize,
-    metric: Metric,
+    rows: usize,
     count: usize,
-    rows: impl Iterator<Item = &'a [u8]> + Clone,
-) -> Vec<usize> {
-    let mut values = vec![0.0_f32; dim];
-    let mut load = |row: &[u8], each: &mut dyn FnMut(usize, f64)| {
-        to_f32(element, row, &mut values);
-        if metric == Metric::Cosine {
-            normalize_f32(&mut values);
-        }
-        values.iter().enumerate().for_each(|(at, value)| each(at, f64::from(*value)));
-    };
-    let mut mean = vec![0.0_f64; dim];
-    rows.clone().for_each(|row| load(row, &mut |at, value| mean[at] += value));
-    let total = rows.clone().count().max(1) as f64;
-    let distance = |(number, row): (usize, &'a [u8])| {
-        let mut sum = 0.0;
-        load(row, &mut |at, value| sum += (value - mean[at] / total).powi(2));
-        (sum, number)
-    };
-    let mut distances: Vec<(f64, usize)> = rows.enumerate().map(distance).collect();
+    mut load: impl FnMut(usize, &mut [f32]) -> Result<(), IndexError>,
+) -> Result<Vec<usize>, IndexError> {
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    let (mut values, mut mean) = (vec![0.0_f32; dim], vec![0.0_f64; dim]);
+    for row in 0..rows {
+        load(row, &mut values)?;
+        mean.iter_mut().zip(&values).for_each(|(sum, value)| *sum += f64::from(*value));
+    }
+    mean.iter_mut().for_each(|sum| *sum /= rows as f64);
+    let mut distances = Vec::with_capacity(rows);
+    for row in 0..rows {
+        load(row, &mut values)?;
+        let squares = values.iter().zip(&mean).map(|(value, mean)| (f64::from(*value) - mean).powi(2));
+        distances.push((squares.sum::<f64>(), row));
+    }
     distances.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-    let mut numbers: Vec<usize> = distances.into_iter().take(count).map(|(_, number)| number).collect();
+    let mut numbers: Vec<usize> = distances.into_iter().take(count).map(|(_, row)| row).collect();
     numbers.sort_unstable();
-    numbers
+    Ok(numbers)
 }
 
 /// Returns the share of neighbours that counts as missed if so many of `queries` made queries were `missed`,
@@ -129,13 +126,15 @@ mod tests {
 
     #[test]
     fn the_rows_farthest_from_the_mean_are_outlying() {
-        let rows: Vec<Vec<u8>> = [[1.0_f32, 0.0], [9.0, 9.0], [1.0, 1.0], [-5.0, 0.0], [0.9, 1.0]]
-            .map(|row| row.into_iter().flat_map(f32::to_le_bytes).collect())
-            .to_vec();
-        let outlying =
-            |metric, count| outlying(Element::F32, 2, metric, count, rows.iter().map(Vec::as_slice));
-        assert_eq!((outlying(Metric::L2, 2), outlying(Metric::L2, 0)), (vec![1, 3], vec![]));
-        assert_eq!(outlying(Metric::Cosine, 1), [3]);
+        let rows = [[1.0, 0.0], [9.0, 9.0], [1.0, 1.0], [-5.0, 0.0], [0.9, 1.0]];
+        let outlying = |count| {
+            let load = |row: usize, values: &mut [f32]| {
+                values.copy_from_slice(&rows[row]);
+                Ok(())
+            };
+            outlying(2, rows.len(), count, load).unwrap()
+        };
+        assert_eq!((outlying(2), outlying(1), outlying(0)), (vec![1, 3], vec![1], vec![]));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::exact::{exact_neighbors_on, index_error};
 use crate::extent::has_direction;
 use crate::form::source::Source;
 use bathyal_kernels::Metric;
-use bathyal_kernels::distance::{first_non_finite, from_f32, to_f32};
+use bathyal_kernels::distance::{first_non_finite, from_f32, normalize_f32, to_f32};
 use bathyal_vectors::progress::Progress;
 use bathyal_vectors::{IdFile, RowReader, VectorFile};
 use rand::SeedableRng;
@@ -34,19 +34,14 @@ pub(crate) fn sample_ids(data: &Source<'_>, options: &BuildOptions) -> Result<Ve
     let mut random = rand::rngs::StdRng::seed_from_u64(options.seed ^ 0xca11);
     let count = (data.count() / HELD_OUT_SHARE).min(made::stand_in_count(options.calibration_queries));
     let drawn = sample(&mut random, data.count(), (count * DRAWN_FACTOR).min(data.count()));
-    let (element, dim) = (data.given().element(), data.given().dim());
     let mut reader = RowReader::new(data.given(), 0);
-    let (mut distinct, mut rows, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
+    let (mut distinct, mut seen) = (Vec::new(), HashSet::new());
     for id in drawn {
-        let row = reader.row(id)?;
-        if seen.insert(xxh3_64(row)) {
+        if seen.insert(xxh3_64(reader.row(id)?)) {
             distinct.push(id as u32);
-            rows.extend_from_slice(row);
         }
     }
-    let outlying = made::outlying_count(if has_outlying(data) { count } else { 0 });
-    let rows = rows.chunks_exact(element.row_bytes(dim));
-    let outlying = made::outlying(element, dim, options.metric, outlying, rows);
+    let outlying = outlying(data, &distinct, if has_outlying(data) { count } else { 0 }, options.metric)?;
     let mut ids: Vec<u32> = outlying.iter().map(|number| distinct[*number]).collect();
     let others = (0..distinct.len()).filter(|number| outlying.binary_search(number).is_err());
     ids.extend(others.map(|number| distinct[number]).take(count - ids.len()));
@@ -54,7 +49,26 @@ pub(crate) fn sample_ids(data: &Source<'_>, options: &BuildOptions) -> Result<Ve
     Ok(ids)
 }
 
-/// Returns true if there are enough vectors for outlying ones to be queries of their own kind.
+/// Returns the numbers of the outlying vectors among `ids`: as many as among `stand_ins` stand-ins. Under
+/// cosine, vectors have length 1.
+fn outlying(
+    data: &Source<'_>,
+    ids: &[u32],
+    stand_ins: usize,
+    metric: Metric,
+) -> Result<Vec<usize>, IndexError> {
+    let (element, dim) = (data.given().element(), data.given().dim());
+    let mut reader = RowReader::new(data.given(), 0);
+    made::outlying(dim, ids.len(), made::outlying_count(stand_ins), |number, values| {
+        to_f32(element, reader.row(ids[number] as usize)?, values);
+        if metric == Metric::Cosine {
+            normalize_f32(values);
+        }
+        Ok(())
+    })
+}
+
+/// Returns true if there are enough vectors for outlying and made queries.
 fn has_outlying(data: &Source<'_>) -> bool {
     data.count() >= made::LEAST_VECTORS
 }
@@ -114,7 +128,14 @@ impl Trial {
             StandIns::Own if !given => (sample_ids(data, options)?, &[][..], true),
             StandIns::Own => (Vec::new(), &[][..], false),
         };
-        let Some((queries, ids)) = queries(data, ids, options)? else { return Ok(None) };
+        let is_stand_in = !ids.is_empty();
+        let mut kinds = Vec::new();
+        for ids in split(data, ids, options.metric)? {
+            kinds.extend(queries(data, ids, options)?);
+        }
+        if kinds.is_empty() {
+            return Ok(None);
+        }
         let present = data.count() - if own { 1 } else { held_out.len() };
         let k: Vec<u32> = CALIBRATED_K.into_iter().filter(|k| *k as usize <= present).collect();
         let Some(&largest_k) = k.last() else { return Ok(None) };
@@ -137,26 +158,14 @@ impl Trial {
             stand_ins: 0,
         };
         let search = TruthSearch { data, held_out, options, progress };
-        let stand_ins: &[u32] = if own || !held_out.is_empty() { &ids } else { &[] };
-        if stand_ins.is_empty() || !has_outlying(data) {
-            trial.add(&search, queries, stand_ins)?;
-        } else {
-            let count = made::outlying_count(ids.len());
-            let rows = (0..queries.count()).map(|row| queries.row(row));
-            let outlying = made::outlying(queries.element(), queries.dim(), options.metric, count, rows);
-            let (far, near): (Vec<usize>, Vec<usize>) =
-                (0..ids.len()).partition(|number| outlying.binary_search(number).is_ok());
-            for numbers in [near, far] {
-                let own: Vec<u32> = numbers.iter().map(|number| ids[*number]).collect();
-                let rows = numbers.iter().flat_map(|number| queries.row(*number)).copied().collect();
-                trial.add(&search, VectorFile::from_rows(queries.element(), queries.dim(), rows)?, &own)?;
-            }
+        for (queries, ids) in kinds {
+            trial.add(&search, queries, if is_stand_in { &ids } else { &[] })?;
         }
         trial.stand_ins = trial.count();
         let rows = (0..trial.stand_ins).map(|query| trial.query(query));
         let lengths = QueryLengths::of(options.metric, data.given().element(), rows);
         trial.reach = trial.k.iter().filter_map(|k| trial.reach(*k, &lengths)).collect();
-        if !stand_ins.is_empty() && data.count() >= made::LEAST_VECTORS {
+        if is_stand_in && has_outlying(data) {
             for way in made::WAYS {
                 if let Some((queries, origins)) = trial.make(way, data, options)? {
                     trial.add_made(&search, queries, &origins)?;
@@ -430,6 +439,17 @@ impl Trial {
             Err(_) => Err(IndexError::Internal("a calibration thread panicked".into())),
         }
     }
+}
+
+/// Divides stand-ins into plain and outlying ones, if there are enough vectors.
+fn split(data: &Source<'_>, ids: Vec<u32>, metric: Metric) -> Result<Vec<Vec<u32>>, IndexError> {
+    if ids.is_empty() || !has_outlying(data) {
+        return Ok(vec![ids]);
+    }
+    let outlying = outlying(data, &ids, ids.len(), metric)?;
+    let far = outlying.iter().map(|number| ids[*number]).collect();
+    let near = (0..ids.len()).filter(|number| outlying.binary_search(number).is_err());
+    Ok(vec![near.map(|number| ids[number]).collect(), far])
 }
 
 /// Returns the queries of a calibration and their ids: the vectors `ids` of the data, or a sample of the
