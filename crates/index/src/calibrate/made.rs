@@ -71,8 +71,8 @@ pub(crate) fn outlying_count(stand_ins: usize) -> usize {
     stand_ins / 7
 }
 
-/// Returns the numbers of the `count` rows, out of `rows`, that are farthest from the mean of all, in ascending
-/// order. `load` reads a row of `dim` components; it is called twice for each.
+/// Returns the numbers of the `count` rows, out of `rows`, that are farthest from the mean of all, in
+/// ascending order. `load` reads a row of `dim` components; it is called twice for each.
 pub(crate) fn outlying(
     dim: usize,
     rows: usize,

@@ -88,8 +88,8 @@ pub struct MergedAnswers<'a> {
 
 impl MergedAnswers<'_> {
     /// Returns a note if queries are too different from those of the calibrations for these to predict the
-    /// effort. `measured` returns the [reach](crate::Index::reach) of the index that holds the farthest neighbour of
-    /// a query. A query may be far from the vectors of all other indexes.
+    /// effort. `measured` returns the [reach](crate::Index::reach) of the index that holds the farthest
+    /// neighbour of a query. A query may be far from the vectors of all other indexes.
     pub fn unlike_note<'r>(
         &self,
         calibrated: Calibrated,
