@@ -53,7 +53,7 @@ pub(crate) fn count_copies(nearest: &[(u32, f32)], own: u32, metric: Metric) -> 
     let first = equal.max(1);
     let pairs = nearest.windows(2).enumerate().take(MOST_COPIES).skip(first);
     let gaps = pairs.filter(|(_, pair)| pair[1].1 > limit * pair[0].1);
-    gaps.map(|(at, _)| at + 1).last().unwrap_or(equal)
+    gaps.map(|(at, _)| at + 1).next_back().unwrap_or(equal)
 }
 
 /// Returns the number of queries of each kind that is made, out of `queries` in all.
