@@ -6,7 +6,7 @@ use crate::error::CollectionError;
 use crate::filter::{BoundFilter, Filter};
 use crate::memtable::MemTableQuery;
 use crate::state::{Located, State};
-use bathyal_index::audit::{Asked, Audited, Auditor, Pace, Reaction, Verdict, recall_of_answer};
+use bathyal_index::audit::{AskedRecall, Audited, Auditor, Pace, Reaction, Verdict, recall_of_answer};
 use bathyal_index::{AuditOptions, AuditStats, Effort, RowSet};
 use bathyal_vectors::VectorFile;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(crate) struct Watched {
     /// The search to make in place of the given one; `None` for the same.
     request: Option<SearchRequest>,
     note: Option<String>,
-    asked: Asked,
+    asked: AskedRecall,
 }
 
 impl Watched {

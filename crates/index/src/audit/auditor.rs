@@ -26,7 +26,7 @@ const MOST_WAIT: Duration = Duration::from_secs(30);
 
 /// The recall that a search asked for, and the level of its effort.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Asked {
+pub struct AskedRecall {
     /// `None` for another effort.
     recall: Option<f32>,
     /// Times that the miss was halved.
@@ -53,7 +53,7 @@ pub struct Audited {
 
 /// A query that waits for its exact answer.
 struct Sample<Answer> {
-    asked: Asked,
+    asked: AskedRecall,
     since: Instant,
     bytes: u64,
     answer: Answer,
@@ -138,14 +138,14 @@ impl<Answer: Send + 'static> Auditor<Answer> {
 
     /// Returns the entry in the audit of searches for a recall (`None` for other efforts), and what they do
     /// differently because of it.
-    pub fn reaction(&self, recall: Option<f32>) -> (Asked, Option<Reaction>) {
-        let nothing = (Asked { recall, level: 0 }, None);
+    pub fn reaction(&self, recall: Option<f32>) -> (AskedRecall, Option<Reaction>) {
+        let nothing = (AskedRecall { recall, level: 0 }, None);
         if !self.shared.reacts.load(Relaxed) {
             return nothing;
         }
         let reactions = self.shared.reactions.read().unwrap_or_else(PoisonError::into_inner);
         match reactions.iter().find(|reaction| Some(reaction.asked) == recall) {
-            Some(reaction) => (Asked { recall, level: reaction.level }, Some(reaction.clone())),
+            Some(reaction) => (AskedRecall { recall, level: reaction.level }, Some(reaction.clone())),
             None => nothing,
         }
     }
@@ -161,7 +161,7 @@ impl<Answer: Send + 'static> Auditor<Answer> {
 
     /// Adds a chosen query to those that wait, if there is room. `answer` returns it with its answer, and the
     /// bytes that both take.
-    pub fn add(&self, asked: Asked, answer: impl FnOnce() -> (Answer, u64)) {
+    pub fn add(&self, asked: AskedRecall, answer: impl FnOnce() -> (Answer, u64)) {
         let Shared { waiting, counters, arrived, .. } = &*self.shared;
         counters.sampled.fetch_add(1, Relaxed);
         let mut waiting = lock(waiting);
@@ -217,7 +217,7 @@ impl<Answer> Shared<Answer> {
             if samples.is_empty() {
                 continue;
             }
-            let (asked, answers): (Vec<Asked>, Vec<Answer>) =
+            let (asked, answers): (Vec<AskedRecall>, Vec<Answer>) =
                 samples.into_iter().map(|sample| (sample.asked, sample.answer)).unzip();
             pace.begin();
             let outcome = audit(&answers, &pace);
@@ -246,7 +246,7 @@ impl<Answer> Shared<Answer> {
     }
 
     /// Records the results of a pass, and lets searches know what follows from them.
-    fn record(&self, asked: &[Asked], outcome: Result<Audited, impl Display>) {
+    fn record(&self, asked: &[AskedRecall], outcome: Result<Audited, impl Display>) {
         let audited = match outcome {
             Ok(audited) => audited,
             Err(error) => {
@@ -294,7 +294,7 @@ mod tests {
     }
 
     /// Adds `count` answers; each is its number of hits among 2 neighbours.
-    fn add(auditor: &Auditor<usize>, asked: Asked, count: usize, hits: impl Fn(usize) -> usize) {
+    fn add(auditor: &Auditor<usize>, asked: AskedRecall, count: usize, hits: impl Fn(usize) -> usize) {
         (0..count).for_each(|number| auditor.add(asked, || (hits(number), 8)));
     }
 
@@ -377,7 +377,7 @@ mod tests {
     fn a_failed_audit_is_counted_and_reported() {
         let fail = |_: &[usize], _: &Pace<'_>| Err(IndexError::Internal("no device".into()));
         let auditor = Auditor::start(all(1.0), fail).unwrap();
-        add(&auditor, Asked::default(), 3, |_| 2);
+        add(&auditor, AskedRecall::default(), 3, |_| 2);
         let stats = settled(&auditor);
         assert_eq!(stats.discarded, 3);
         assert!(stats.trouble.is_some_and(|trouble| trouble.contains("no device")));
@@ -398,11 +398,11 @@ mod tests {
         };
         let auditor = Auditor::start(all(0.1), work).unwrap();
         let started = Instant::now();
-        add(&auditor, Asked::default(), 1, |_| 0);
+        add(&auditor, AskedRecall::default(), 1, |_| 0);
         let seconds = wait_for(&auditor, |stats| stats.seconds > 0.0).seconds;
         let passed = started.elapsed().as_secs_f64();
         assert!(passed > 9.0 * seconds, "{seconds} s of work in {passed} s, at a tenth");
-        add(&auditor, Asked::default(), 1000, |_| 1);
+        add(&auditor, AskedRecall::default(), 1000, |_| 1);
         let stats = auditor.stats();
         assert!(stats.waiting <= MOST_WAITING as u64 && stats.dropped >= 600, "{stats:?}");
         // The work never ends by itself.

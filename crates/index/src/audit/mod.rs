@@ -11,7 +11,7 @@ mod options;
 mod pace;
 mod stats;
 
-pub use auditor::{Asked, Audited, Auditor, Verdict};
+pub use auditor::{AskedRecall, Audited, Auditor, Verdict};
 pub use estimate::{RecallEstimate, RecallSums, recall_of_answer};
 pub use ledger::{Reaction, WatchedRecall};
 pub use options::{AuditOptions, DEFAULT_BUSY, DEFAULT_MOST_RAISES, OnMiss};

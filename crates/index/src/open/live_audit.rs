@@ -3,7 +3,7 @@
 use super::pool::RawQueries;
 use super::scan::SetScan;
 use super::{Effort, Index, SearchOptions, SearchRequest, SearchResult};
-use crate::audit::{Asked, Audited, Auditor, Pace, Verdict, recall_of_answer};
+use crate::audit::{AskedRecall, Audited, Auditor, Pace, Verdict, recall_of_answer};
 use crate::error::IndexError;
 use crate::query::RowSet;
 use bathyal_vectors::VectorFile;
@@ -29,14 +29,14 @@ pub(super) struct Watched {
     pub(super) request: SearchRequest,
     /// A note for the answers.
     pub(super) note: Option<String>,
-    asked: Asked,
+    asked: AskedRecall,
 }
 
 /// Queries of a search that are audited after it.
 #[derive(Default)]
 pub(super) struct ChosenQueries {
     audit: Weak<LiveAudit>,
-    asked: Asked,
+    asked: AskedRecall,
     /// Their numbers among those of the search, and their bytes.
     queries: Vec<(usize, Vec<u8>)>,
 }
