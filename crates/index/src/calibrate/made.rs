@@ -5,8 +5,8 @@
 //! copies easily, but a query that has no copies finds less: 0.69 of ten neighbours instead of 0.90 in ten
 //! slightly perturbed copies of SIFT descriptors. Made queries lie between a vector and one of its
 //! neighbours, or beyond it, where there are no copies. In data without copies they are about as hard as
-//! queries of users, and raise the effort little. Outlying vectors are far from the mean of all, such as a few far
-//! points beside near-duplicates, which a mean over all vectors hardly counts. Figures:
+//! queries of users, and raise the effort little. Outlying vectors are far from the mean of all, such as a
+//! few far points beside near-duplicates, which a mean over all vectors hardly counts. Figures:
 //! `docs/decisions/calibration.md`.
 
 use crate::error::IndexError;
