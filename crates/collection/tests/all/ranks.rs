@@ -79,7 +79,10 @@ fn merges_use_only_idle_cores_while_there_are_readers() {
     let (nice, policy) = rank();
     let low = (nice.max(10), policy);
     assert_eq!(merged(false, true), [low]);
-    assert_eq!(merged(true, true), [(nice.max(10), libc::SCHED_IDLE)]);
+    // On a busy machine, a merge that gets no idle processor time starts again with a share of its own.
+    let ranks = merged(true, true);
+    assert_eq!(ranks[0], (nice.max(10), libc::SCHED_IDLE));
+    assert!(ranks[1..].iter().all(|rank| *rank == low), "{ranks:?}");
     // Merges by a write itself make that write wait.
     assert_eq!(merged(true, false), [low]);
 }

@@ -314,7 +314,7 @@ fn space_and_bytes_written_stay_bounded_while_rows_are_replaced() {
     // Building graphs would take long.
     case.flat_below_rows = usize::MAX;
     let (rows, batch, rounds) =
-        (12_000_u64, 60, if std::env::var_os("BATHYAL_WHOLE").is_some() { 4 } else { 2 });
+        (12_000_u64, 60, if std::env::var_os("BATHYAL_WHOLE").is_some() { 4 } else { 1 });
     let options = CollectionOptions { durability: Durability::System, ..case.options() };
     let collection = Collection::create_in(in_memory(), case.schema.clone(), &options).unwrap();
     let mut random = StdRng::seed_from_u64(8);

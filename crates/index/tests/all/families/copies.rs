@@ -1,5 +1,6 @@
 //! Recall for queries without copies, in data with many copies.
 
+use crate::cases::CaseSelection;
 use bathyal_index::families::cluster::ClusterOptions;
 use bathyal_index::families::graph::GraphOptions;
 use bathyal_index::families::lsh::LshOptions;
@@ -60,11 +61,12 @@ fn families() -> [(&'static str, FamilyOptions); 5] {
 fn recall_is_kept_for_queries_without_copies() {
     let mut random = StdRng::seed_from_u64(2);
     let folder = tempfile::tempdir().unwrap();
+    let mut cases = CaseSelection::one_in(2);
     for (set, rows) in sets(&mut random) {
         let (data, queries) = (file(&rows), file(&points(QUERIES, &mut random)));
         // All vectors as near as the tenth are right.
         let truth = exact_neighbors(&data, &queries, Metric::L2, 40, None, &Silent).unwrap();
-        for (family, options) in families() {
+        for (family, options) in families().into_iter().filter(|_| cases.next_runs()) {
             let path = folder.path().join(format!("{set}-{family}"));
             build(&data, &path, &BuildOptions::of(options), &Silent).unwrap();
             let index = Index::open(&path, &OpenOptions::default()).unwrap();
