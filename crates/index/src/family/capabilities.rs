@@ -3,7 +3,6 @@
 
 use super::EachVector;
 use super::in_place::{InPlace, Paused};
-use super::loaded::Searching;
 use super::memory::CodesOnCard;
 use super::rows::Rows;
 use crate::build::options::FamilyOptions;
@@ -22,6 +21,8 @@ use bathyal_store::{Generation, Object};
 use bathyal_tier::Cx;
 use bathyal_tier::layer::cache::CacheCounters;
 use serde::Serialize;
+use std::future::Future;
+use std::pin::Pin;
 
 /// A capability that users may ask for, and that only some families offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,6 +143,9 @@ pub(crate) trait FilteredSearch {
     fn among(&self, params: &SearchParams, matches: u32, machine: &Machine<'_>) -> Option<Demand>;
 }
 
+/// The future of a part of a pass.
+pub(crate) type PassRun<'a> = Pin<Box<dyn Future<Output = Result<(), IndexError>> + 'a>>;
+
 /// Searches that compare all vectors, each of which is read once for many queries.
 pub(crate) trait SharedPasses {
     /// Returns the vectors.
@@ -151,7 +155,7 @@ pub(crate) trait SharedPasses {
     fn compares_all(&self, params: &SearchParams) -> bool;
 
     /// Runs the part of one thread in a pass.
-    fn run<'a>(&'a self, cx: Cx, part: &'a mut PassPart<'_>) -> Searching<'a>;
+    fn run<'a>(&'a self, cx: Cx, part: &'a mut PassPart<'_>) -> PassRun<'a>;
 }
 
 /// Vectors that can be found one by one.

@@ -18,9 +18,7 @@ pub(crate) mod rows;
 pub use capabilities::{Arrival, Capability};
 pub(crate) use capabilities::{CardUse, OpenCapabilities, StoredCapabilities};
 pub(crate) use in_place::Paused;
-pub(crate) use loaded::{
-    Opened, QueryState, Scanned, Scratch, Searcher, Searching, impl_scratch, query_state,
-};
+pub(crate) use loaded::{Opened, QueryState, Scanned, Scratch, Searcher, impl_scratch, query_state};
 pub use memory::MemorySplit;
 pub(crate) use memory::{CodesOnCard, Needs, Origin, Place};
 pub use reports::{Description, Fact, HistogramBar, VerifyReport};

@@ -18,9 +18,9 @@ use std::time::Instant;
 /// Bytes of packed vectors in a block. A block and a tile of queries fit in the second-level cache of a core
 /// (512 KiB or more on today's cores).
 const BLOCK_BYTES: usize = 256 << 10;
-/// The fewest queries for which a block is packed and screened: packing a vector takes about as long as
-/// comparing it with so many queries.
-const LEAST_SCREENED: usize = 4;
+/// A block is packed and screened for so many queries, if a component of a vector is a byte, and for fewer if
+/// it is longer: packing a vector takes about as long as comparing it with so many queries one by one.
+const LEAST_SCREENED: usize = 32;
 /// Bytes of vectors that are compared with a query before other tasks of the thread run, summed over all
 /// queries: about a millisecond.
 const BYTES_AT_ONCE: usize = 64 << 20;
@@ -149,6 +149,11 @@ struct Block {
     panels: Option<RowPanels>,
 }
 
+/// Returns the queries of a pass in packed form if that is worthwhile for `count` of them.
+fn tiles_of(set: &VectorSet, count: usize) -> Option<QueryTiles> {
+    (count * set.row_bytes() >= LEAST_SCREENED * set.dim).then(|| set.exact.tiles())
+}
+
 /// Returns the number of vectors in a block.
 fn block_rows(set: &VectorSet, tiles: Option<&QueryTiles>) -> usize {
     let row = tiles.map_or(0, QueryTiles::row_bytes).max(set.row_bytes());
@@ -159,7 +164,7 @@ impl<'a> PassPart<'a> {
     /// Returns the most bytes of memory of a part for `queries` queries, if the pass has `parts` parts. They
     /// include a part of the results of those that have ended.
     pub(crate) fn bytes(set: &VectorSet, k: usize, queries: usize, parts: usize) -> u64 {
-        let tiles = (queries >= LEAST_SCREENED).then(|| set.exact.tiles());
+        let tiles = tiles_of(set, queries);
         let k = k.min(set.vectors as usize).max(1);
         // Lists double their space, and the first one has space for four.
         let list = k.next_power_of_two().max(4) * size_of::<u64>() + size_of::<TopK>();
@@ -182,7 +187,7 @@ impl<'a> PassPart<'a> {
         (stopped, timed): (&'a dyn Fn() -> bool, bool),
     ) -> PassPart<'a> {
         let (clock, count) = (Clock::begin(timed), shared.queries.len());
-        let mut tiles = (count >= LEAST_SCREENED).then(|| set.exact.tiles());
+        let mut tiles = tiles_of(set, count);
         tiles.iter_mut().for_each(|tiles| tiles.reserve(count));
         let (mut floats, mut one) = (vec![0.0; set.dim], Vec::new());
         let mut bytes = Vec::with_capacity(count * set.exact.query_bytes());

@@ -8,10 +8,10 @@ use crate::calibrate::solve::Solved;
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
 use crate::error::IndexError;
-use crate::family::capabilities::{FilteredSearch, SharedPasses};
+use crate::family::capabilities::{FilteredSearch, PassRun, SharedPasses};
 use crate::family::pages::{PageReads, Pages};
 use crate::family::rows::{PageRows, Rows};
-use crate::family::{OpenCapabilities, Opened, QueryState, Scanned, Searcher, Searching, query_state};
+use crate::family::{OpenCapabilities, Opened, QueryState, Scanned, Searcher, query_state};
 use crate::format::stored::StoredEntry;
 use crate::query::codes::{CodedQuery, VectorCodes, query_bytes};
 use crate::query::pass::PassPart;
@@ -339,7 +339,7 @@ impl SharedPasses for Flat {
         self.scans(params)
     }
 
-    fn run<'a>(&'a self, cx: Cx, part: &'a mut PassPart<'_>) -> Searching<'a> {
+    fn run<'a>(&'a self, cx: Cx, part: &'a mut PassPart<'_>) -> PassRun<'a> {
         Box::pin(async move { run_pass(&cx, self, part).await })
     }
 }
