@@ -13,11 +13,16 @@ use crate::error::IndexError;
 use crate::format::manifest::{FileEntry, Manifest};
 use crate::format::positions::Positions;
 use crate::query::changes::Placed;
+use crate::query::pass::PassPart;
+use crate::query::set::VectorSet;
 use crate::query::{Effort, SearchParams};
 use bathyal_gpu::{Card, CardCounters, GpuError};
 use bathyal_store::{Generation, Object};
+use bathyal_tier::Cx;
 use bathyal_tier::layer::cache::CacheCounters;
 use serde::Serialize;
+use std::future::Future;
+use std::pin::Pin;
 
 /// A capability that users may ask for, and that only some families offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +88,8 @@ pub(crate) struct OpenCapabilities<'a> {
     pub(crate) arrival: Option<&'a dyn EarlySearch>,
     /// Searches know which vectors match a filter before they read them.
     pub(crate) filter: Option<&'a dyn FilteredSearch>,
+    /// Queries of a batch share the reads of a search that compares all vectors.
+    pub(crate) passes: Option<&'a dyn SharedPasses>,
     /// Single vectors can be found by place or id.
     pub(crate) single_vectors: Option<&'a dyn SingleVectors>,
     /// The family has a read cache of its own.
@@ -134,6 +141,21 @@ pub(crate) trait FilteredSearch {
     /// Estimates the demand of a query that skips all vectors except `matches` of them; `None` if this open
     /// index cannot tell them apart before it reads them.
     fn among(&self, params: &SearchParams, matches: u32, machine: &Machine<'_>) -> Option<Demand>;
+}
+
+/// The future of a part of a pass.
+pub(crate) type PassRun<'a> = Pin<Box<dyn Future<Output = Result<(), IndexError>> + 'a>>;
+
+/// Searches that compare all vectors, each of which is read once for many queries.
+pub(crate) trait SharedPasses {
+    /// Returns the vectors.
+    fn set(&self) -> &VectorSet;
+
+    /// Returns true if a search with these parameters compares all vectors.
+    fn compares_all(&self, params: &SearchParams) -> bool;
+
+    /// Runs the part of one thread in a pass.
+    fn run<'a>(&'a self, cx: Cx, part: &'a mut PassPart<'_>) -> PassRun<'a>;
 }
 
 /// Vectors that can be found one by one.

@@ -1,6 +1,6 @@
 //! The contract of a family's loaded part: the data of an open index that stay in memory, and its search.
 
-use super::capabilities::{Arrival, CardUse, OpenCapabilities};
+use super::capabilities::{Arrival, CardUse, OpenCapabilities, SharedPasses};
 use super::in_place::InPlace;
 use crate::calibrate::solve::Solved;
 use crate::cost::Machine;
@@ -111,6 +111,11 @@ impl dyn Opened + '_ {
     /// Returns the cheapest effort that reaches an overall ratio@k.
     pub(crate) fn effort_for_ratio(&self, k: usize, ratio: f32, machine: &Machine<'_>) -> Option<Solved> {
         self.capabilities().ratio?.effort_for_ratio(k, ratio, machine)
+    }
+
+    /// Returns the passes of searches with these parameters, if queries of a batch share their reads.
+    pub(crate) fn passes(&self, params: &SearchParams) -> Option<&dyn SharedPasses> {
+        self.capabilities().passes.filter(|passes| passes.compares_all(params))
     }
 
     /// Estimates the demand of a query that skips all vectors except `matches` of them ([`Query::within`]).

@@ -10,6 +10,7 @@ use crate::format::groups::{GroupLayout, NO_ID};
 use crate::format::manifest::FileEntry;
 use crate::format::places::Places;
 use crate::format::walk::{Marks, read_through};
+use crate::query::pass::PassPart;
 use crate::query::set::VectorSet;
 use crate::query::under_way::Query;
 use crate::query::visited::VisitedSet;
@@ -220,6 +221,27 @@ impl Pages {
             let Some(id) = layout.id(bytes, slot) else { break };
             set.check_id(id, || format!("page {page}"))?;
             query.offer(id, *distance);
+        }
+        Ok(())
+    }
+
+    /// Adds all vectors of a page that has arrived to a pass.
+    pub(crate) fn add(
+        &self,
+        set: &VectorSet,
+        page: u32,
+        bytes: &[u8],
+        part: &mut PassPart<'_>,
+    ) -> Result<(), IndexError> {
+        let layout = &self.layout;
+        if self.check {
+            layout.check(page, bytes).map_err(|reason| set.damaged(format!("page {page}"), reason))?;
+        }
+        let vectors = layout.vectors(bytes).chunks_exact(layout.vector_bytes());
+        for (slot, vector) in vectors.enumerate() {
+            let Some(id) = layout.id(bytes, slot) else { break };
+            set.check_id(id, || format!("page {page}"))?;
+            part.add(id, vector);
         }
         Ok(())
     }

@@ -1,15 +1,24 @@
 //! The memory of an open index: how much it takes, and how many threads and queries its budget allows.
 
 use super::plan::SearchNeeds;
+use super::pool::Passes;
 use super::{Effort, Index, OpenOptions, SearchOptions, SearchRequest, SearchResult, thread_count};
 use crate::error::IndexError;
 use crate::family::{Buffers, Knob, MemorySplit};
+use crate::query::pass::PassPart;
 use crate::query::{QueryStats, SearchParams, beam_width_on};
 use bathyal_object::GAP_BYTES;
 use bathyal_store::size::at_least;
 
 /// About the bytes of a connection to a store: its read buffer and its TLS state.
 const CONNECTION_BYTES: u64 = 48 << 10;
+/// The most bytes of the threads of a pass, if there is no budget.
+const PASS_BYTES: u64 = 256 << 20;
+/// From so many queries on, a pass takes much longer to compare vectors than to read them.
+const ENOUGH_QUERIES: usize = 1024;
+/// The fewest vectors for which a further thread takes part in a pass: preparing the queries for it takes
+/// longer than comparing fewer.
+const LEAST_VECTORS: usize = 1024;
 /// Bytes of a page of this process's memory.
 const PAGE_BYTES: u64 = 4096;
 /// The most requests in flight, unless a store option allows more.
@@ -23,6 +32,16 @@ impl OpenOptions {
         let probes = search.probes.unwrap_or(0) as usize;
         OpenOptions { planned_list: self.planned_list.max(list).max(probes).max(search.k), ..self }
     }
+}
+
+/// The passes of a search whose queries share what is read.
+struct PassPlan {
+    /// Queries of a pass.
+    queries: usize,
+    /// Threads of a pass.
+    parts: usize,
+    /// Bytes of memory of each thread.
+    part_bytes: u64,
 }
 
 impl Index {
@@ -54,36 +73,88 @@ impl Index {
     /// Returns the bytes of memory of the open index while `threads` threads search with a candidate list of
     /// `search_list`, and `in_flight` queries each or as many as the budget allows.
     pub fn dram_bytes(&self, threads: usize, in_flight: usize, search_list: u32) -> u64 {
-        self.searching_bytes((threads, in_flight), search_list, u64::MAX)
+        self.searching_bytes(in_flight, &self.needs(threads, search_list as usize), u64::MAX)
     }
 
     /// Returns [`Index::dram_bytes`], if a query reads at most `read_bytes` bytes.
-    fn searching_bytes(
-        &self,
-        (threads, in_flight): (usize, usize),
-        search_list: u32,
-        read_bytes: u64,
-    ) -> u64 {
-        let search = self.needs(threads, search_list as usize);
-        let in_flight = self.plan.in_flight(in_flight, &search).unwrap_or(in_flight.min(1));
+    fn searching_bytes(&self, in_flight: usize, search: &SearchNeeds, read_bytes: u64) -> u64 {
+        let in_flight = self.plan.in_flight(in_flight, search).unwrap_or(in_flight.min(1));
         let split = self.plan.split();
         let changes = self.changed_bytes() - split.changes;
         let standby = self.trouble.taken_bytes().saturating_sub(split.standby);
         let buffers = self.used_buffers(in_flight as u64, read_bytes);
         let thread = buffers + in_flight as u64 * search.query_bytes;
-        split.fixed() + search.noted + threads as u64 * thread + changes + standby
+        split.fixed() + search.noted + search.threads as u64 * thread + changes + standby
     }
 
     /// Returns the bytes of memory of the open index during a finished search.
     pub fn dram_bytes_of(&self, found: &SearchResult, options: &SearchOptions) -> u64 {
         // A thread has no more queries in flight than its share of the batch.
-        let share = found.latencies_ns.len().div_ceil(found.threads.max(1));
+        let count = found.latencies_ns.len();
+        let share = count.div_ceil(found.threads.max(1));
         let in_flight = options.in_flight.unwrap_or_else(|| self.default_in_flight(found.search_list));
-        let concurrency = (found.threads, in_flight.min(share.max(1)));
+        let search = self.needs(found.threads, found.search_list as usize);
         // A read takes whole pages of its buffer.
         let read = |cost: &QueryStats| cost.bytes + u64::from(cost.reads) * PAGE_BYTES;
         let read_bytes = found.per_query.iter().map(read).max().unwrap_or(0);
-        self.searching_bytes(concurrency, found.search_list, read_bytes)
+        let params = |request: SearchRequest| self.params(&request, self.changes().as_ref());
+        let params = SearchRequest::new(options).and_then(params);
+        let concurrency = (found.threads, options.in_flight);
+        let passes = params.ok().and_then(|(params, _)| self.plan_passes(&params, count, concurrency));
+        if let Some(PassPlan { parts, part_bytes, .. }) = passes {
+            let search = SearchNeeds { threads: parts, query_bytes: part_bytes, ..search };
+            return self.searching_bytes(1, &search, read_bytes);
+        }
+        self.searching_bytes(in_flight.min(share.max(1)), &search, read_bytes)
+    }
+
+    /// Returns the passes of a search of `count` queries that share what is read, on up to `threads` threads,
+    /// and the bytes of each thread. Returns nothing if a query does not compare all vectors, or if the
+    /// memory budget has no space for two at once. A pass has as many queries as the budget allows, and no
+    /// more than `in_flight` for each thread if that is given.
+    pub(super) fn passes(
+        &self,
+        params: &SearchParams,
+        count: usize,
+        concurrency: (usize, Option<usize>),
+    ) -> Option<(Passes, u64)> {
+        let PassPlan { queries, parts, part_bytes } = self.plan_passes(params, count, concurrency)?;
+        Some((Passes::new(count, queries, parts), part_bytes))
+    }
+
+    fn plan_passes(
+        &self,
+        params: &SearchParams,
+        count: usize,
+        (threads, in_flight): (usize, Option<usize>),
+    ) -> Option<PassPlan> {
+        let set = (count > 1).then(|| self.loaded.opened().passes(params))??.set();
+        let most = in_flight.map_or(count, |in_flight| in_flight.saturating_mul(threads)).min(count);
+        let threads = threads.min(set.vectors as usize / LEAST_VECTORS).max(1);
+        let bytes = |queries: usize, parts: usize| PassPart::bytes(set, params.k, queries, parts);
+        let fits = |queries: usize, parts: usize| match self.plan.budget() {
+            None => parts as u64 * bytes(queries, parts) <= PASS_BYTES,
+            Some(budget) => {
+                let (query_bytes, noted) = (bytes(queries, parts), self.known_places.bytes());
+                self.plan.needed_bytes(&SearchNeeds { threads: parts, query_bytes, noted }, 1) <= budget
+            }
+        };
+        let fitting = |parts: usize| {
+            let (mut fitting, mut above) = (0, most + 1);
+            while above - fitting > 1 {
+                let middle = fitting + (above - fitting) / 2;
+                if fits(middle, parts) { fitting = middle } else { above = middle }
+            }
+            fitting
+        };
+        let enough = |parts: &usize| fits(most.min(ENOUGH_QUERIES), *parts);
+        let parts = (1..=threads).rev().find(enough).unwrap_or(1);
+        let fitting = fitting(parts);
+        if fitting < 2 {
+            return None;
+        }
+        let queries = count.div_ceil(count.div_ceil(fitting));
+        Some(PassPlan { queries, parts, part_bytes: bytes(queries, parts) })
     }
 
     /// Returns the bytes of memory for changes since the build.

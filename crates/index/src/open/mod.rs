@@ -336,15 +336,17 @@ impl Index {
         &self,
         queries: RawQueries,
         params: SearchParams,
-        (threads, in_flight): (usize, Option<usize>),
+        (threads, given): (usize, Option<usize>),
         deadline: Option<Instant>,
         changes: Option<Arc<Changes>>,
     ) -> Result<Arc<Job>, IndexError> {
         let (family, context) = (self.stored.family(), self.contexts.here().clone());
         let planned = family.planned_list(&params);
-        let wanted = in_flight.unwrap_or_else(|| self.suited_in_flight(&params)).max(1);
+        let wanted = given.unwrap_or_else(|| self.suited_in_flight(&params)).max(1);
         let in_flight = self.affordable_in_flight(wanted, threads, planned)?;
+        let passes = self.passes(&params, queries.count, (threads, given));
         let job = Job::new(context, queries, params, (threads, in_flight), deadline);
-        Ok(Arc::new(job.with_query_bytes(family.query_bytes(planned)).with_changes(changes)))
+        let job = job.with_query_bytes(family.query_bytes(planned)).with_passes(passes);
+        Ok(Arc::new(job.with_changes(changes)))
     }
 }

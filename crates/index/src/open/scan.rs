@@ -2,18 +2,19 @@
 //! by all threads.
 
 use super::Index;
-use super::control::check_control;
+use super::control::{Waiting, check_control};
 use super::plan::SearchNeeds;
-use super::pool::RawQueries;
+use super::pool::{AnsweredQuery, Job, JobContext, RawQueries};
 use super::vectors::NOWHERE;
 use crate::allocate::{try_with_capacity, try_zeros};
 use crate::audit::Pace;
 use crate::error::IndexError;
 use crate::query::set::VectorSet;
-use crate::query::{QueryStats, RowSet};
+use crate::query::{NO_ID, QueryStats, RowSet, SearchMode, SearchParams};
 use bathyal_kernels::{Neighbor, TopK};
 use bathyal_tier::Control;
 use bathyal_vectors::progress::{Progress, Silent};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// The most bytes of the neighbours of one pass, if there is no budget.
@@ -165,6 +166,10 @@ impl Index {
         scan: &SetScan<'_>,
         mut each: impl FnMut(usize, Pass),
     ) -> Result<(), IndexError> {
+        if let Some(pass) = self.pass_of_family(queries, scan)? {
+            each(0, pass);
+            return Ok(());
+        }
         let (at_once, threads) = self.pass_of(queries.count, scan.k, scan.set, scan.threads.max(1))?;
         let scan = SetScan { threads, ..*scan };
         for first in (0..queries.count).step_by(at_once) {
@@ -174,6 +179,49 @@ impl Index {
             each(first, self.pass(&queries, first, &scan)?);
         }
         Ok(())
+    }
+
+    /// Compares all rows with `queries` as a search of the family does whose queries share what is read;
+    /// `None` if the family has no such searches, or if not all rows are compared.
+    fn pass_of_family(&self, queries: &RawQueries, scan: &SetScan<'_>) -> Result<Option<Pass>, IndexError> {
+        let SetScan { k, set, threads, control, progress, .. } = *scan;
+        let all = set.count() == set.rows() && u64::from(set.rows()) == self.stored.vectors();
+        if !all || scan.pace.is_some() {
+            return Ok(None);
+        }
+        let params = SearchParams {
+            k,
+            search_list: k,
+            probes: usize::MAX,
+            prune: 0.0,
+            beam_width: 1,
+            multi_probe: 0,
+            mode: SearchMode::Batched,
+            timed: false,
+            early: None,
+        };
+        let Some(passes) = self.passes(&params, queries.count, (threads, None)) else { return Ok(None) };
+        let here = self.contexts.here();
+        let (client, opened) = (here.client.clone(), here.opened.clone());
+        // The callers count these queries, or none.
+        let context = JobContext { client, opened, counters: Arc::default(), standby: None };
+        let raw = RawQueries { bytes: queries.bytes.clone(), count: queries.count };
+        let job = Job::new(Arc::new(context), raw, params, (threads, 1), control.deadline);
+        let job = Arc::new(job.with_passes(Some(passes)));
+        let waiting = Waiting { control, meanwhile: &|| progress.advance(job.progress()) };
+        let answers = self.answers(&job, threads, waiting)?;
+        let mut pass = Pass { nearest: vec![Vec::new(); queries.count], cost: QueryStats::default() };
+        for part in answers {
+            for (AnsweredQuery { query, cost, .. }, near) in
+                part.queries.iter().zip(part.neighbors.chunks(k.max(1)))
+            {
+                let near = near.iter().filter(|near| near.id != NO_ID);
+                pass.nearest[*query as usize].extend(near.copied());
+                pass.cost.add(&QueryStats { full_distances: 0, ..*cost });
+                pass.cost.full_distances = cost.full_distances;
+            }
+        }
+        Ok(Some(pass))
     }
 
     /// Returns the units that contain rows of `set`, in ascending order, or all units if those of vectors are

@@ -144,8 +144,10 @@ impl Index {
         let in_flight = self.affordable_in_flight(in_flight, threads, list)?;
         let raw = RawQueries::from_rows(searching.queries, rows);
         let (context, query_bytes) = (self.contexts.here().clone(), self.stored.family().query_bytes(list));
+        let passes = self.passes(&params, raw.count, (threads, searching.options.in_flight));
         let job = Job::new(context, raw, params, (threads, in_flight), control.deadline);
-        let job = Arc::new(job.with_query_bytes(query_bytes).with_row_filter(among));
+        let job = job.with_query_bytes(query_bytes).with_passes(passes);
+        let job = Arc::new(job.with_row_filter(among));
         let answers = self.answers(&job, threads, control)?;
         let counters = self.stored.own_counters();
         let found = collect(answers, (rows.len(), counters), self.stored.used(&params, threads), 0.0)?;

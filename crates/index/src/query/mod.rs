@@ -3,6 +3,7 @@
 pub(crate) mod changes;
 pub(crate) mod codes;
 pub(crate) mod counters;
+pub(crate) mod pass;
 pub(crate) mod row_set;
 pub(crate) mod set;
 pub(crate) mod under_way;

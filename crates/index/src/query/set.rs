@@ -7,6 +7,7 @@ use bathyal_kernels::{Distance, Element, Metric, Rows};
 use bathyal_store::stripe::Parts;
 use bathyal_store::{Backing, Generation};
 use bathyal_tier::ReadError;
+use bathyal_vectors::groundtruth::QueryTiles;
 use std::path::PathBuf;
 
 /// The vectors of an index, and the file that searches read.
@@ -124,6 +125,28 @@ impl Exact {
     #[inline]
     pub(crate) fn between(&self, query: &[u8], vector: &[u8]) -> f32 {
         self.shift + self.scale * self.distance.between(query, vector)
+    }
+
+    /// Returns the bytes of a query.
+    pub(crate) fn query_bytes(&self) -> usize {
+        self.distance.query_bytes()
+    }
+
+    /// Creates an empty list of queries for the comparison with blocks of stored vectors.
+    pub(crate) fn tiles(&self) -> QueryTiles {
+        let (query, rows) = (self.distance.query_element(), self.distance.element());
+        QueryTiles::new(self.distance.metric(), query, rows, self.distance.dim())
+    }
+
+    /// Returns a distance of the kernel that is exceeded by no vector at most `distance` away.
+    pub(crate) fn kernel_limit(&self, distance: f32) -> f32 {
+        if self.scale == 1.0 && self.shift == 0.0 {
+            return distance;
+        }
+        // The product and the sum are rounded.
+        let (distance, shift) = (f64::from(distance), f64::from(self.shift));
+        let error = f64::from(f32::EPSILON) * (distance.abs() + shift.abs());
+        (((distance - shift + error) / f64::from(self.scale)) as f32).next_up()
     }
 
     /// Returns the same distance for a graphics card that has the vectors.

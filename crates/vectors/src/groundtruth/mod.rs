@@ -8,6 +8,7 @@
 //! Memory: the results (`queries x k x 8` bytes), and some [`PASS_BYTES`] more, or the memory of one tile of
 //! 16 queries if that is larger.
 
+mod blocks;
 mod exact;
 mod ratio;
 mod recall;
@@ -24,12 +25,13 @@ use bathyal_kernels::{Element, Metric, TopK, to_f32};
 
 use crate::progress::Progress;
 use crate::{IdFile, RowBlock, RowReader, VectorError, VectorFile};
-use exact::{ExactDistance, ExactQuery, limit, norm, row_terms};
+pub use blocks::{Farthest, QueryTiles, RowPanels};
+use exact::{ExactDistance, ExactQuery};
 pub use ratio::{OverallRatio, ratio_of_query};
 pub use recall::{MeanRecall, QueryRecall, check_exact, recall, recall_of_query};
 pub use scan::scan;
 pub use screened::{ScreenCapacity, ScreenError, Screener, Screening, exact_neighbors_screened};
-use tile::{LANES, Packer, Panel, PanelTerms, QueryTile, Side, TileIsa, screen};
+use tile::{LANES, TileIsa};
 
 /// Bytes of packed vectors in a block. A block and a tile of queries fit in L2 (512 KiB or more on today's
 /// cores).
@@ -212,21 +214,12 @@ struct Search<'a> {
 
 /// The queries of one pass, and their search radii.
 struct PassQueries {
-    tiles: Vec<QueryTile>,
+    tiles: QueryTiles,
     /// `queries x dim`, decoded.
     values: Vec<f32>,
-    norms: Vec<f64>,
-    /// The smallest k-th distance that any thread has found for each query, as [`ordered_bits`]. A vector
-    /// farther than that is not among the k nearest.
-    farthest: Vec<AtomicU64>,
-}
-
-/// A packed block of vectors. Its memory is reused from block to block.
-struct Block {
-    cells: Vec<u32>,
-    panels: Vec<PanelTerms>,
-    /// Length of the longest vector of the block.
-    longest: f64,
+    /// The smallest k-th distance that any thread has found for each query. A vector farther than that is not
+    /// among the k nearest.
+    farthest: Farthest,
 }
 
 impl<'a> Search<'a> {
@@ -307,32 +300,19 @@ impl<'a> Search<'a> {
 
     fn pack_queries(&self, rows: Range<usize>) -> Result<PassQueries, GroundTruthError> {
         self.queries.check_length()?;
-        let mut packer = Packer::new(self.isa, self.base.element(), self.base.dim());
-        let dim = self.base.dim();
-        let cells = self.isa.steps(self.base.dim()) * LANES;
+        let (element, dim) = (self.base.element(), self.base.dim());
         let mut pass = PassQueries {
-            tiles: Vec::new(),
+            tiles: QueryTiles::with_isa(self.metric, (element, element), dim, self.isa),
             values: vec![0.0; rows.len() * dim],
-            norms: Vec::new(),
-            farthest: Vec::new(),
+            farthest: Farthest::new(rows.len()),
         };
-        for start in rows.clone().step_by(LANES) {
+        for (query, values) in rows.zip(pass.values.chunks_exact_mut(dim)) {
             if self.progress.cancelled() {
                 return Err(GroundTruthError::Cancelled);
             }
-            let count = LANES.min(rows.end - start);
-            let mut tile = QueryTile { cells: vec![0; cells], offset: [0; LANES], count };
-            for lane in 0..count {
-                let row = self.queries.row(start + lane);
-                tile.offset[lane] = packer.pack(Side::Query, row, lane, &mut tile.cells);
-                let values = &mut pass.values[(start + lane - rows.start) * dim..][..dim];
-                to_f32(self.queries.element(), row, values);
-                let norm = norm(values);
-                check_norm(self.metric, self.queries, start + lane, norm)?;
-                pass.norms.push(norm);
-                pass.farthest.push(AtomicU64::new(ordered_bits(f32::INFINITY)));
-            }
-            pass.tiles.push(tile);
+            let row = self.queries.row(query);
+            to_f32(element, row, values);
+            check_norm(self.metric, self.queries, query, pass.tiles.push(row))?;
         }
         Ok(pass)
     }
@@ -351,27 +331,19 @@ fn check_norm(metric: Metric, file: &VectorFile, row: usize, norm: f64) -> Resul
 struct Worker<'a> {
     search: &'a Search<'a>,
     pass: &'a PassQueries,
-    packer: Packer,
     exact: ExactDistance,
-    block: Block,
+    block: RowPanels,
     nearest: Vec<TopK>,
 }
 
 impl<'a> Worker<'a> {
     fn new(search: &'a Search<'a>, pass: &'a PassQueries) -> Worker<'a> {
-        let (element, dim) = (search.base.element(), search.base.dim());
-        let panels = search.block / LANES;
         Worker {
             search,
             pass,
-            packer: Packer::new(search.isa, element, dim),
-            exact: ExactDistance::new(search.metric, element, dim),
-            block: Block {
-                cells: vec![0; panels * search.isa.steps(dim) * LANES],
-                panels: Vec::with_capacity(panels),
-                longest: 0.0,
-            },
-            nearest: vec![TopK::new(search.k); pass.norms.len()],
+            exact: ExactDistance::new(search.metric, search.base.element(), search.base.dim()),
+            block: pass.tiles.block(search.block),
+            nearest: vec![TopK::new(search.k); pass.values.len() / search.base.dim()],
         }
     }
 
@@ -379,108 +351,37 @@ impl<'a> Worker<'a> {
     fn search_block(&mut self, rows: RowBlock<'_>) -> Result<(), GroundTruthError> {
         let search = self.search;
         rows.check()?;
-        self.pack(rows)?;
-        for index in 0..self.pass.tiles.len() {
+        self.block.clear();
+        for row in rows.rows() {
+            check_norm(search.metric, search.base, row, self.block.push(rows.row(row)))?;
+        }
+        for tile in 0..self.pass.tiles.tiles() {
             if search.progress.cancelled() {
                 return Err(GroundTruthError::Cancelled);
             }
-            self.search_tile(index, rows);
+            self.search_tile(tile, rows);
         }
         let count = rows.rows().len() as u64;
         search.progress.advance(search.done.fetch_add(count, Ordering::Relaxed) + count);
         Ok(())
     }
 
-    fn pack(&mut self, vectors: RowBlock<'_>) -> Result<(), GroundTruthError> {
-        let (search, rows) = (self.search, vectors.rows());
-        let cells = search.isa.steps(search.base.dim()) * LANES;
-        self.block.panels.clear();
-        self.block.longest = 0.0;
-        for (panel, start) in rows.clone().step_by(LANES).enumerate() {
-            let count = LANES.min(rows.end - start);
-            let mut terms = PanelTerms {
-                bias: [0.0; LANES],
-                scale: [0.0; LANES],
-                offset: [0; LANES],
-                valid: ((1u32 << count) - 1) as u16,
-            };
-            let cells = &mut self.block.cells[panel * cells..][..cells];
-            for lane in 0..count {
-                let row = vectors.row(start + lane);
-                let norm = self.exact.norm(row);
-                check_norm(search.metric, search.base, start + lane, norm)?;
-                self.block.longest = self.block.longest.max(norm);
-                (terms.bias[lane], terms.scale[lane]) = row_terms(search.metric, norm);
-                terms.offset[lane] = self.packer.pack(Side::Base, row, lane, cells);
-            }
-            self.block.panels.push(terms);
-        }
-        Ok(())
-    }
-
     /// Compares the queries of one tile with the packed block of `vectors`.
-    fn search_tile(&mut self, index: usize, vectors: RowBlock<'_>) {
-        let start = vectors.rows().start;
-        let tile = &self.pass.tiles[index];
-        let cells = tile.cells.len();
-        let mut limits = [f32::NEG_INFINITY; LANES];
-        for (lane, limit) in limits[..tile.count].iter_mut().enumerate() {
-            *limit = self.limit(index * LANES + lane);
-        }
-        for at in 0..self.block.panels.len() {
-            let panel =
-                Panel { cells: &self.block.cells[at * cells..][..cells], terms: &self.block.panels[at] };
-            let masks = screen(self.search.isa, panel, tile, &limits);
-            if masks == [0; LANES] {
-                continue;
+    fn search_tile(&mut self, tile: usize, vectors: RowBlock<'_>) {
+        let Worker { search, pass, exact, block, nearest } = self;
+        let (start, dim) = (vectors.rows().start, search.base.dim());
+        let farthest = |query: usize| pass.farthest.get(query);
+        pass.tiles.compare(tile, block, farthest, |query, first, mut mask| {
+            let values = &pass.values[query * dim..][..dim];
+            let exact_query = ExactQuery { values, norm: pass.tiles.norm(query) };
+            let nearest = &mut nearest[query];
+            while mask != 0 {
+                let row = start + first + mask.trailing_zeros() as usize;
+                mask &= mask - 1;
+                // The cast loses nothing: opening refuses files with more rows than a u32 can name.
+                nearest.push(row as u32, exact.distance(&exact_query, vectors.row(row)));
             }
-            for (lane, mask) in masks[..tile.count].iter().enumerate() {
-                if *mask != 0 {
-                    self.measure(index * LANES + lane, vectors, start + at * LANES, *mask);
-                    limits[lane] = self.limit(index * LANES + lane);
-                }
-            }
-        }
+            pass.farthest.lower(query, nearest.threshold())
+        });
     }
-
-    /// Computes the exact distances of query `query` of the pass to the vectors in `mask`, whose bit 0 is
-    /// vector `first`.
-    fn measure(&mut self, query: usize, vectors: RowBlock<'_>, first: usize, mut mask: u16) {
-        let dim = self.search.base.dim();
-        let values = &self.pass.values[query * dim..][..dim];
-        let exact_query = ExactQuery { values, norm: self.pass.norms[query] };
-        let nearest = &mut self.nearest[query];
-        while mask != 0 {
-            let row = first + mask.trailing_zeros() as usize;
-            mask &= mask - 1;
-            // The cast loses nothing: opening refuses files with more rows than a u32 can name.
-            nearest.push(row as u32, self.exact.distance(&exact_query, vectors.row(row)));
-        }
-        self.pass.farthest[query].fetch_min(ordered_bits(nearest.threshold()), Ordering::Relaxed);
-    }
-
-    /// Returns the largest value that a vector of this block may have for query `query` of the pass (see
-    /// [`limit`]).
-    fn limit(&self, query: usize) -> f32 {
-        let farthest = from_ordered_bits(self.pass.farthest[query].load(Ordering::Relaxed));
-        limit(
-            self.search.metric,
-            self.search.isa.roundings(self.search.base.dim()),
-            self.pass.norms[query],
-            self.block.longest,
-            farthest,
-        )
-    }
-}
-
-/// Maps a float that is not NaN to bits that have the order of the floats.
-fn ordered_bits(value: f32) -> u64 {
-    let bits = value.to_bits();
-    u64::from(if bits >> 31 == 1 { !bits } else { bits | 1 << 31 })
-}
-
-/// Inverts [`ordered_bits`].
-fn from_ordered_bits(bits: u64) -> f32 {
-    let bits = bits as u32;
-    f32::from_bits(if bits >> 31 == 1 { bits & !(1 << 31) } else { !bits })
 }

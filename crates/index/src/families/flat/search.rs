@@ -8,13 +8,13 @@ use crate::calibrate::solve::Solved;
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
 use crate::error::IndexError;
-use crate::family::capabilities::FilteredSearch;
+use crate::family::capabilities::{FilteredSearch, PassRun, SharedPasses};
 use crate::family::pages::{PageReads, Pages};
 use crate::family::rows::{PageRows, Rows};
-use crate::family::{OpenCapabilities, Opened, QueryState, query_state};
-use crate::family::{Scanned, Searcher};
+use crate::family::{OpenCapabilities, Opened, QueryState, Scanned, Searcher, query_state};
 use crate::format::stored::StoredEntry;
 use crate::query::codes::{CodedQuery, VectorCodes, query_bytes};
+use crate::query::pass::PassPart;
 use crate::query::set::VectorSet;
 use crate::query::under_way::Query;
 use crate::query::within::{Stages, keep_of};
@@ -196,6 +196,39 @@ async fn compare_candidates(
     Ok(())
 }
 
+/// Compares the vectors of all units that no other thread takes with the queries of a pass.
+async fn run_pass(cx: &Cx, flat: &Flat, part: &mut PassPart<'_>) -> Result<(), IndexError> {
+    let layout = &flat.pages.layout;
+    let pages = flat.entry.reads * layout.group_pages() as u32;
+    let (alignment, unit, shared) = (cx.alignment(), flat.unit_pages, part.shared);
+    // Each read in flight: its number in the stream, and its first page.
+    let (mut stream, mut in_flight) = (cx.stream(), Vec::with_capacity(flat.reads_ahead));
+    loop {
+        while stream.pending() < flat.reads_ahead
+            && let Some(taken) = shared.take_unit(pages.div_ceil(unit))
+        {
+            let first = taken * unit;
+            let span: Span = layout.span(first, unit.min(pages - first));
+            in_flight.push((stream.push(span), first));
+            part.found.cost.reads += 1;
+            part.found.cost.bytes += span.aligned_len(alignment);
+        }
+        part.found.clock.spent(Phase::Navigate);
+        let Some(arrived) = stream.next().await else { return part.compare(cx, &flat.set).await };
+        part.found.clock.spent(Phase::Read);
+        let arrived = arrived.map_err(|source| flat.set.failed(source))?;
+        let at = in_flight.iter().position(|(place, _)| *place == arrived.place);
+        let Some((_, first)) = at.map(|at| in_flight.swap_remove(at)) else { continue };
+        for (page, bytes) in (first..).zip(arrived.bytes().chunks_exact(layout.page_bytes())) {
+            if part.is_full(layout.page_vectors()) {
+                part.compare(cx, &flat.set).await?;
+            }
+            flat.pages.add(&flat.set, page, bytes, part)?;
+        }
+        part.found.clock.spent(Phase::Rerank);
+    }
+}
+
 /// Compares all vectors, in the order in which the tier delivers them. The result does not depend on the
 /// order.
 async fn scan(cx: &Cx, flat: &Flat, scratch: &mut FlatScratch) -> Result<(), IndexError> {
@@ -287,12 +320,27 @@ impl Opened for Flat {
         OpenCapabilities {
             reads_candidates_alone: self.pages.lone(),
             filter: Some(self),
+            passes: Some(self),
             ..OpenCapabilities::default()
         }
     }
 
     fn query_state(self: Arc<Self>) -> Box<dyn QueryState> {
         query_state(self)
+    }
+}
+
+impl SharedPasses for Flat {
+    fn set(&self) -> &VectorSet {
+        &self.set
+    }
+
+    fn compares_all(&self, params: &SearchParams) -> bool {
+        self.scans(params)
+    }
+
+    fn run<'a>(&'a self, cx: Cx, part: &'a mut PassPart<'_>) -> PassRun<'a> {
+        Box::pin(async move { run_pass(&cx, self, part).await })
     }
 }
 

@@ -2,10 +2,12 @@
 
 use super::client::PoolClient;
 use super::context::JobContext;
+use super::passes::Passes;
 use super::queries::{RangePlan, RawQueries};
 use crate::error::IndexError;
-use crate::family::QueryState;
+use crate::family::{Opened, QueryState};
 use crate::query::changes::Changes;
+use crate::query::pass::{PassFound, PassPart};
 use crate::query::within::RowFilter;
 use crate::query::{Clock, NO_ID, QueryStats, SearchParams};
 use bathyal_kernels::Neighbor;
@@ -41,6 +43,8 @@ pub(in crate::open) struct Job {
     changes: Option<Arc<Changes>>,
     /// The rows that it may find; `None` if it may find all.
     row_filter: Option<RowFilter>,
+    /// The passes in which queries share what is read. The job then consists of their parts, not of queries.
+    passes: Option<Passes>,
     in_flight: usize,
     /// Number of workers that answer it.
     threads: usize,
@@ -102,6 +106,7 @@ impl Job {
             range_plan: None,
             changes: None,
             row_filter: None,
+            passes: None,
             in_flight,
             threads,
             query_bytes: 0,
@@ -128,6 +133,19 @@ impl Job {
         Job { row_filter: Some(filter), ..self }
     }
 
+    /// Answers the queries by passes, if there are any. The number is the bytes of memory of a running part.
+    pub(in crate::open) fn with_passes(self, passes: Option<(Passes, u64)>) -> Job {
+        let Some((passes, query_bytes)) = passes else { return self };
+        Job { passes: Some(passes), in_flight: 1, query_bytes, ..self }
+    }
+
+    /// Returns the share of the work that is done, as a number of queries: a fraction of a pass counts as
+    /// some of its queries.
+    pub(in crate::open) fn progress(&self) -> u64 {
+        let taken = || self.next.0.load(Ordering::Relaxed).min(self.queries.count) as u64;
+        self.passes.as_ref().map_or_else(taken, Passes::progress)
+    }
+
     /// Sets the bytes of memory that a running query takes.
     pub(in crate::open) fn with_query_bytes(self, query_bytes: u64) -> Job {
         Job { query_bytes, ..self }
@@ -135,13 +153,14 @@ impl Job {
 
     /// Returns the parameters if it is a plain search for the nearest neighbours of a single query.
     pub(in crate::open) fn lone_params(&self) -> Option<&SearchParams> {
-        let plain = self.range_plan.is_none() && self.row_filter.is_none();
+        let plain = self.range_plan.is_none() && self.row_filter.is_none() && self.passes.is_none();
         (self.queries.count == 1 && plain).then_some(&self.params)
     }
 
     /// Returns how many of its queries one thread interleaves at most.
     pub(super) fn in_flight(&self) -> usize {
-        if self.queries.count == 1 { LONE_IN_FLIGHT.max(self.in_flight) } else { self.in_flight }
+        let lone = self.queries.count == 1 && self.passes.is_none();
+        if lone { LONE_IN_FLIGHT.max(self.in_flight) } else { self.in_flight }
     }
 
     /// Returns the load that it adds to a worker, by which jobs are spread over workers.
@@ -158,21 +177,27 @@ impl Job {
         self.state.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the number of tasks: of the queries, or of the parts of passes.
+    fn tasks(&self) -> usize {
+        self.passes.as_ref().map_or(self.queries.count, Passes::parts)
+    }
+
     /// Takes the next queries for a worker: fewer if few are left, and none if all are taken.
     pub(super) fn take_queries(&self) -> Range<usize> {
         if self.is_fully_taken() {
             return 0..0;
         }
-        let count = self.queries.count;
+        let count = self.tasks();
+        let most = if self.passes.is_some() { 1 } else { MOST_TAKEN };
         let left = count.saturating_sub(self.next.0.load(Ordering::Relaxed));
-        let taken = (left / (TAKEN_SHARE * self.threads.max(1))).clamp(1, MOST_TAKEN);
+        let taken = (left / (TAKEN_SHARE * self.threads.max(1))).clamp(1, most);
         let first = self.next.0.fetch_add(taken, Ordering::Relaxed);
         first.min(count)..(first + taken).min(count)
     }
 
     /// Returns true if no query is left to take.
     pub(super) fn is_fully_taken(&self) -> bool {
-        self.stopped.load(Ordering::Relaxed) || self.next.0.load(Ordering::Relaxed) >= self.queries.count
+        self.stopped.load(Ordering::Relaxed) || self.next.0.load(Ordering::Relaxed) >= self.tasks()
     }
 
     /// Returns true if it has failed or was cancelled. Its running queries are then dropped.
@@ -238,6 +263,9 @@ impl Job {
         query: usize,
         mut scratch: Scratch,
     ) -> QueryOutcome {
+        if let Some(passes) = &job.passes {
+            return Box::pin(job.run_part(passes, cx, query, scratch)).await;
+        }
         let started = Instant::now();
         if scratch.replaces_card && job.context.card_replacement().is_none() {
             // The card could not answer the last query, but it is not lost: it may answer this one.
@@ -258,7 +286,36 @@ impl Job {
             latency_ns: started.elapsed().as_nanos() as u64,
             outcome,
             scratch,
+            pass: None,
         }
+    }
+
+    /// Runs a part of a pass. The outcome of the last part of a pass has the results of all.
+    async fn run_part(&self, passes: &Passes, cx: Cx, part: usize, scratch: Scratch) -> QueryOutcome {
+        let shared = passes.of_part(part);
+        let started = shared.started();
+        let run = async {
+            let missing = || IndexError::Internal("a family without passes".into());
+            let passes = self.opened().capabilities().passes.ok_or_else(missing)?;
+            let rows = shared.queries().map(|query| self.row(query));
+            let stopped = || self.is_stopped();
+            let among = (self.changes.as_deref(), self.row_filter.as_ref());
+            let (set, params) = (passes.set(), &self.params);
+            let mut part = PassPart::new(shared, set, (rows, params.k), among, (&stopped, params.timed));
+            passes.run(cx, &mut part).await?;
+            Ok(shared.hand_in(part.found).map(Box::new))
+        };
+        let (outcome, pass) = match run.await {
+            Ok(pass) => (Ok(QueryStats::default()), pass),
+            Err(error) => (Err(error), None),
+        };
+        let latency_ns = started.elapsed().as_nanos() as u64;
+        QueryOutcome { query: part as u32, latency_ns, outcome, scratch, pass }
+    }
+
+    /// Returns the query with this number.
+    fn row(&self, query: usize) -> &[u8] {
+        &self.queries.bytes[query * self.row_bytes..(query + 1) * self.row_bytes]
     }
 
     /// Searches for one query, without a second try.
@@ -268,7 +325,7 @@ impl Job {
         query: usize,
         Scratch { state, found, .. }: &mut Scratch,
     ) -> Result<QueryStats, IndexError> {
-        let row = &self.queries.bytes[query * self.row_bytes..(query + 1) * self.row_bytes];
+        let row = self.row(query);
         found.clear();
         state.query_mut().changes.clone_from(&self.changes);
         if let Some(plan) = &self.range_plan {
@@ -283,11 +340,15 @@ impl Job {
         Ok(state.query().stats)
     }
 
+    /// Returns the part of the index that is in the memory of this NUMA node.
+    fn opened(&self) -> &Arc<dyn Opened> {
+        let copies = &self.context.opened;
+        &copies[self.client().copy_of_this_node().min(copies.len() - 1)]
+    }
+
     /// Allocates the memory of one query.
     pub(in crate::open) fn new_scratch(&self) -> Scratch {
-        let copies = &self.context.opened;
-        let copy = self.client().copy_of_this_node().min(copies.len() - 1);
-        let opened = self.context.card_replacement().unwrap_or(&copies[copy]);
+        let opened = self.context.card_replacement().unwrap_or_else(|| self.opened());
         Scratch { state: opened.clone().query_state(), found: Vec::new(), replaces_card: false }
     }
 
@@ -297,8 +358,13 @@ impl Job {
         outcome: QueryOutcome,
         answers: &mut Answers,
     ) -> Result<Scratch, IndexError> {
-        let QueryOutcome { mut scratch, outcome, query, latency_ns } = outcome;
+        let QueryOutcome { mut scratch, outcome, query, latency_ns, pass } = outcome;
         let (found, cost) = (&mut scratch.found, outcome?);
+        if let Some(passes) = &self.passes {
+            let queries = passes.of_part(query as usize).queries();
+            pass.into_iter().for_each(|pass| self.record_pass(*pass, queries.clone(), latency_ns, answers));
+            return Ok(scratch);
+        }
         if self.range_plan.is_none() {
             // Fewer than k are no damage: a row set or a changing index may hold fewer, and a graph's links
             // may not reach k.
@@ -310,6 +376,24 @@ impl Job {
         answers.clock.add(&scratch.state.query().clock);
         self.context.counters.count_query(latency_ns, &cost);
         Ok(scratch)
+    }
+
+    /// Adds the results of a pass to `answers`. The reads of all its queries are counted with the first.
+    fn record_pass(&self, pass: PassFound, queries: Range<usize>, latency_ns: u64, answers: &mut Answers) {
+        let PassFound { nearest, cost, clock } = pass;
+        let others = QueryStats { full_distances: cost.full_distances, ..QueryStats::default() };
+        // All reads are requested without waiting for one of them.
+        let mut cost = QueryStats { hops: 1, ..cost };
+        answers.clock.add(&clock);
+        for (query, nearest) in queries.zip(nearest) {
+            let mut found = nearest.into_sorted();
+            found.resize(self.params.k, Neighbor { distance: f32::INFINITY, id: NO_ID });
+            answers.queries.push(AnsweredQuery { query: query as u32, latency_ns, cost });
+            answers.counts.push(found.len() as u32);
+            answers.neighbors.extend_from_slice(&found);
+            self.context.counters.count_query(latency_ns, &cost);
+            cost = others;
+        }
     }
 }
 
@@ -326,6 +410,8 @@ pub(in crate::open) struct QueryOutcome {
     latency_ns: u64,
     outcome: Result<QueryStats, IndexError>,
     scratch: Scratch,
+    /// The results of a pass whose last part this was; `query` is then the number of the part.
+    pass: Option<Box<PassFound>>,
 }
 
 /// Memory of one running query, used by one query after the other.

@@ -15,6 +15,7 @@ mod faults;
 mod kinds;
 mod live_audits;
 mod odd_data;
+mod passes;
 mod places;
 mod refusals;
 mod smaller;
