@@ -3,7 +3,7 @@
 
 use super::Index;
 use super::control::check_control;
-use super::plan::SearchNeeds;
+use super::memory_plan::SearchNeeds;
 use super::pool::RawQueries;
 use super::vectors::NOWHERE;
 use crate::allocate::{try_with_capacity, try_zeros};
