@@ -3,7 +3,7 @@
 use crate::sets::{SetArguments, every};
 use bathyal_index::{Effort, Index, OpenOptions, SearchOptions, SearchResult, TierChoice};
 use bathyal_tier::backend::file::Method;
-use bathyal_tier::backend::sim::{Latency, SimClock, SimOptions, SimTier};
+use bathyal_tier::backend::sim::{LatencyDistribution, SimClock, SimOptions, SimTier};
 use bathyal_tier::{Control, Tier};
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::groundtruth::recall;
@@ -37,7 +37,7 @@ fn setups() -> Vec<TierSetup> {
     let sim = |seed: u64| OpenOptions {
         wrap: Some(Arc::new(move |tier| {
             // Reads complete late, early and out of order, which must not change the results.
-            let latency = Latency::Uniform { low_ns: 1_000, high_ns: 900_000 };
+            let latency = LatencyDistribution::Uniform { low_ns: 1_000, high_ns: 900_000 };
             let clock = SimClock::virtual_time();
             let options =
                 SimOptions { seed, clock, latency, iops: 50_000.0, depth: 16, ..SimOptions::default() };

@@ -13,6 +13,7 @@ mod get;
 mod list;
 mod memory_node;
 mod metric;
+mod pass;
 mod remove;
 mod search;
 mod slips;
@@ -79,7 +80,7 @@ Example, from nothing to a plot:
 /// Vector search for indexes that do not fit in DRAM.
 #[derive(Debug, Parser)]
 #[command(name = "bathyal", version, max_term_width = 100, after_help = EXIT_CODES)]
-pub struct Arguments {
+pub struct CommandLine {
     /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
@@ -582,7 +583,7 @@ mod tests {
         const OTHERS: [&str; 2] = ["cache-memory", "format"];
         const ADVICE: [&str; 5] = ["lower ", "raise ", "smaller ", "larger ", "fewer "];
         let mut names = BTreeSet::new();
-        let mut command = Arguments::command();
+        let mut command = CommandLine::command();
         command.build();
         long_options(&command, &mut names);
         let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
@@ -613,7 +614,7 @@ mod tests {
 
     #[test]
     fn clap_accepts_the_definitions() {
-        Arguments::command().debug_assert();
+        CommandLine::command().debug_assert();
     }
 
     #[test]

@@ -18,7 +18,7 @@ use bathyal_store::CancelScope;
 use clap::error::ErrorKind;
 use clap::{ArgMatches, CommandFactory, Error, FromArgMatches};
 
-use arguments::Arguments;
+use arguments::CommandLine;
 
 /// Runs the command line `arguments` (the program's name first) and returns the exit code, one of
 /// [`Code`](bathyal_console::Code). Answers go to stdout, messages and progress to stderr. SIGINT and SIGTERM
@@ -42,10 +42,10 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> i32 {
     exit_code(command::run(&arguments.command, &console), &console)
 }
 
-fn parse(line: &[OsString]) -> Result<(Arguments, ArgMatches), Error> {
-    let mut grammar = Arguments::command();
+fn parse(line: &[OsString]) -> Result<(CommandLine, ArgMatches), Error> {
+    let mut grammar = CommandLine::command();
     let matches = grammar.try_get_matches_from_mut(line)?;
-    let arguments = Arguments::from_arg_matches(&matches).map_err(|error| error.format(&mut grammar))?;
+    let arguments = CommandLine::from_arg_matches(&matches).map_err(|error| error.format(&mut grammar))?;
     Ok((arguments, matches))
 }
 

@@ -4,14 +4,14 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, Error};
 
-use crate::arguments::Arguments;
+use crate::arguments::CommandLine;
 
 /// Options whose values may be secrets: only the key before the `=` is printed.
 const SECRET: [&str; 2] = ["store_options", "from_store_options"];
 
 /// Returns a line for each parameter of the command, with its value and the source of the value.
 pub(crate) fn parameters(matches: &ArgMatches) -> Vec<String> {
-    let mut whole = Arguments::command();
+    let mut whole = CommandLine::command();
     whole.build();
     let (mut grammar, mut matches) = (&whole, matches);
     let mut name = format!("bathyal {}", env!("CARGO_PKG_VERSION"));
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     fn lines_of(line: &str) -> Vec<String> {
-        parameters(&Arguments::command().try_get_matches_from(line.split(' ')).unwrap())
+        parameters(&CommandLine::command().try_get_matches_from(line.split(' ')).unwrap())
     }
 
     #[test]
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn parser_errors_become_one_line() {
         let refused = |line: &str| {
-            sentence(&Arguments::command().try_get_matches_from(line.split_whitespace()).unwrap_err())
+            sentence(&CommandLine::command().try_get_matches_from(line.split_whitespace()).unwrap_err())
         };
         assert!(refused("bathyal").contains("no command was given"));
         let text = refused("bathyal search idx q.fbin -k 0");

@@ -177,7 +177,7 @@ mod tests {
     use crate::schema::{Schema, VectorField};
     use bathyal_kernels::{Element, Metric};
     use bathyal_store::disk::Disk;
-    use bathyal_store::faulty::{Fault, Faults, SimulatedDisk};
+    use bathyal_store::faulty::{DiskFault, Faults, SimulatedDisk};
     use bathyal_store::local::LocalStore;
     use bathyal_vectors::VectorFile;
     use std::sync::Arc;
@@ -226,7 +226,7 @@ mod tests {
                     LocalStore::on_disk(Arc::new(faults.clone()), "/folder", CollectionLocation::MARK);
                 let place = CollectionLocation::in_store(Arc::new(store));
                 fill(&place);
-                faults.inject(number, Fault::Kill);
+                faults.inject(number, DiskFault::Kill);
                 let removed = remove_at(&place);
                 let failed = faults.injected();
                 faults.clear();

@@ -11,7 +11,7 @@ use bathyal_index::{
     TierChoice, build,
 };
 use bathyal_kernels::Element;
-use bathyal_tier::backend::sim::{Latency, SimClock, SimOptions, SimTier};
+use bathyal_tier::backend::sim::{LatencyDistribution, SimClock, SimOptions, SimTier};
 use bathyal_tier::{Control, Tier};
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Silent;
@@ -224,7 +224,7 @@ fn open(path: &Path, simulated: bool) -> Index {
     let wrap: Option<WrapTier> = simulated.then(|| {
         let device = SimOptions {
             clock: SimClock::real_time(),
-            latency: Latency::Constant { ns: DEVICE_NS },
+            latency: LatencyDistribution::Constant { ns: DEVICE_NS },
             alignment: 4096,
             ..SimOptions::default()
         };

@@ -7,7 +7,7 @@
 use crate::answers::{Answers, answers};
 use crate::arrays::queries as queries_of;
 use crate::errors::Failure;
-use crate::index::{IndexHandle, SearchArguments, memory_of};
+use crate::index::{IndexHandle, SearchKeywords, memory_of};
 use bathyal_index::{Index, IndexError, SearchOptions, SearchResult, Searching};
 use bathyal_tier::wake_socket;
 use pyo3::exceptions::{PyOSError, PyValueError};
@@ -140,7 +140,7 @@ impl Awaited {
         &self,
         handle: &IndexHandle,
         queries: &Bound<'_, PyAny>,
-        arguments: SearchArguments,
+        arguments: SearchKeywords,
     ) -> PyResult<u64> {
         let index = handle.index()?;
         let (options, deadline) = (arguments.options_for(&index)?, arguments.deadline()?);

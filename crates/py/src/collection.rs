@@ -4,7 +4,7 @@ use crate::arrays::{matrix, queries as queries_of, vectors};
 use crate::detached::run_detached;
 use crate::errors::Failure;
 use crate::index::{AuditArguments, audit_options};
-use crate::snapshot::{Bytes, QuestionArguments, SnapshotHandle, Source, bytes, filter, run_controlled};
+use crate::snapshot::{Bytes, QuestionArguments, ReadSource, SnapshotHandle, bytes, filter, run_controlled};
 use crate::stores::{Pairs, store_options};
 use crate::tables::{Columns, ids, ids_to_python, metadata};
 use bathyal_collection::exchange::{ExportOptions, ImportMode, ImportOptions, export, import};
@@ -231,12 +231,12 @@ impl CollectionHandle {
 
     /// Returns a handle that reads the collection as it is at each read.
     fn reading(&self) -> PyResult<SnapshotHandle> {
-        Ok(SnapshotHandle::new(Source::Now(self.collection()?), self.schema.clone()))
+        Ok(SnapshotHandle::new(ReadSource::Now(self.collection()?), self.schema.clone()))
     }
 
     /// Returns a snapshot of the collection.
     fn snapshot(&self) -> PyResult<SnapshotHandle> {
-        Ok(SnapshotHandle::new(Source::Then(self.collection()?.snapshot()), self.schema.clone()))
+        Ok(SnapshotHandle::new(ReadSource::Then(self.collection()?.snapshot()), self.schema.clone()))
     }
 
     /// Copies the collection as it is now to another place; returns the report as JSON.
@@ -452,7 +452,7 @@ fn no_answers(
 ) -> Result<FoundInMany, CollectionError> {
     let mut together: Option<FoundInMany> = None;
     for collection in collections {
-        let handle = SnapshotHandle::new(Source::Now(collection.clone()), Arc::new(collection.schema()));
+        let handle = SnapshotHandle::new(ReadSource::Now(collection.clone()), Arc::new(collection.schema()));
         let found = handle.no_answers(question, control)?;
         let sum = together.get_or_insert_with(|| FoundInMany {
             k: 0,

@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 /// The options of `build`, from a dictionary of the package.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-pub(crate) struct BuildArguments<'py> {
+pub(crate) struct BuildKeywords<'py> {
     metric: String,
     family: Option<String>,
     /// The options of the family, as JSON.
@@ -49,7 +49,7 @@ pub(crate) struct BuildArguments<'py> {
     device: String,
 }
 
-impl BuildArguments<'_> {
+impl BuildKeywords<'_> {
     /// Returns the options of the library, and the vectors in the element that the metric compares.
     fn options(self, data: &Bound<'_, PyAny>) -> PyResult<(BuildOptions, VectorFile)> {
         let name = metric(&self.metric)?;
@@ -139,7 +139,7 @@ pub(crate) fn build(
     py: Python<'_>,
     data: &Bound<'_, PyAny>,
     path: PathBuf,
-    arguments: BuildArguments<'_>,
+    arguments: BuildKeywords<'_>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let (options, data) = arguments.options(data)?;
@@ -233,7 +233,7 @@ pub(crate) fn convert_stripes(
 /// The options of a search, from a dictionary of the package.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-pub(crate) struct SearchArguments {
+pub(crate) struct SearchKeywords {
     k: usize,
     recall: Option<f32>,
     ratio: Option<f32>,
@@ -251,7 +251,7 @@ pub(crate) struct SearchArguments {
     calibration: Option<String>,
 }
 
-impl SearchArguments {
+impl SearchKeywords {
     /// Returns the target recall.
     pub(crate) fn recall(&self) -> f32 {
         self.recall.unwrap_or(DEFAULT_RECALL)
@@ -280,7 +280,7 @@ impl SearchArguments {
 
     /// Returns the options of the library. The search checks them.
     fn options_without_calibration(&self) -> PyResult<SearchOptions> {
-        let SearchArguments { recall, search_list, ratio, probability, within, .. } = *self;
+        let SearchKeywords { recall, search_list, ratio, probability, within, .. } = *self;
         let named = NamedEfforts { recall, search_list, ratio, probability, within };
         let effort = named.effort().map_err(Failure::from)?;
         let mode = self.mode.as_deref().map(SearchMode::from_str).transpose();
@@ -549,7 +549,7 @@ impl IndexHandle {
         &self,
         py: Python<'py>,
         queries: &Bound<'_, PyAny>,
-        arguments: SearchArguments,
+        arguments: SearchKeywords,
     ) -> PyResult<Answers<'py>> {
         let index = self.index()?;
         let (options, deadline) = (arguments.options_for(&index)?, arguments.deadline()?);

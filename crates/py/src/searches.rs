@@ -5,7 +5,7 @@ use crate::answers::{Costs, no_costs};
 use crate::arrays::{matrix, queries as queries_of, vectors};
 use crate::detached::run_detached;
 use crate::errors::Failure;
-use crate::index::{IndexHandle, SearchArguments};
+use crate::index::{IndexHandle, SearchKeywords};
 use bathyal_index::{Index, RangeOptions, Requests, SearchTotals};
 use bathyal_tier::Control;
 use bathyal_vectors::{IdWriter, VectorFile};
@@ -39,7 +39,7 @@ pub(crate) fn range_search<'py>(
     queries: &Bound<'_, PyAny>,
     radius: f32,
     limit: Option<usize>,
-    arguments: SearchArguments,
+    arguments: SearchKeywords,
 ) -> PyResult<Ranges<'py>> {
     let index = handle.index()?;
     let (search, deadline) = (arguments.options()?, arguments.deadline()?);
@@ -74,7 +74,7 @@ pub(crate) fn search_many<'py>(
     py: Python<'py>,
     handles: Vec<PyRef<'_, IndexHandle>>,
     queries: &Bound<'_, PyAny>,
-    arguments: SearchArguments,
+    arguments: SearchKeywords,
 ) -> PyResult<ManyAnswers<'py>> {
     let indexes: Vec<Arc<Index>> = handles.iter().map(|handle| handle.index()).collect::<PyResult<_>>()?;
     let (options, deadline) = (arguments.options()?, arguments.deadline()?);
@@ -109,7 +109,7 @@ pub(crate) fn search_file(
     queries: PathBuf,
     output: PathBuf,
     block: NonZeroUsize,
-    arguments: SearchArguments,
+    arguments: SearchKeywords,
 ) -> PyResult<String> {
     let index = handle.index()?;
     let (options, deadline) = (arguments.options_for(&index)?, arguments.deadline()?);
@@ -145,7 +145,7 @@ pub(crate) fn search_file(
 
 /// Starts threads, grows buffers, fills caches; returns the report as JSON.
 #[pyfunction]
-pub(crate) fn warm(py: Python<'_>, handle: &IndexHandle, arguments: SearchArguments) -> PyResult<String> {
+pub(crate) fn warm(py: Python<'_>, handle: &IndexHandle, arguments: SearchKeywords) -> PyResult<String> {
     let index = handle.index()?;
     let (options, deadline) = (arguments.options_for(&index)?, arguments.deadline()?);
     run_detached(py, None, |watch| -> Result<String, Failure> {
@@ -161,7 +161,7 @@ pub(crate) fn explain(
     handle: &IndexHandle,
     queries: &Bound<'_, PyAny>,
     row: usize,
-    arguments: SearchArguments,
+    arguments: SearchKeywords,
 ) -> PyResult<String> {
     let index = handle.index()?;
     let (options, deadline) = (arguments.options_for(&index)?, arguments.deadline()?);

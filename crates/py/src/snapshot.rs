@@ -127,7 +127,7 @@ fn part(py: Python<'_>, fetched: FetchedRows) -> PyResult<Part<'_>> {
 }
 
 /// The source of reads.
-pub(crate) enum Source {
+pub(crate) enum ReadSource {
     /// The collection as it is at each read.
     Now(Arc<Collection>),
     /// The collection at a moment.
@@ -137,12 +137,12 @@ pub(crate) enum Source {
 /// A handle that reads a collection or a snapshot.
 #[pyclass(frozen, module = "bathyal._bathyal")]
 pub(crate) struct SnapshotHandle {
-    source: Source,
+    source: ReadSource,
     schema: Arc<Schema>,
 }
 
 impl SnapshotHandle {
-    pub(crate) fn new(source: Source, schema: Arc<Schema>) -> SnapshotHandle {
+    pub(crate) fn new(source: ReadSource, schema: Arc<Schema>) -> SnapshotHandle {
         SnapshotHandle { source, schema }
     }
 
@@ -153,22 +153,22 @@ impl SnapshotHandle {
         control: Control<'_>,
     ) -> Result<FoundRows, CollectionError> {
         match &self.source {
-            Source::Now(collection) => collection.search(queries, question, control),
-            Source::Then(snapshot) => snapshot.search(queries, question, control),
+            ReadSource::Now(collection) => collection.search(queries, question, control),
+            ReadSource::Then(snapshot) => snapshot.search(queries, question, control),
         }
     }
 
     fn fetch(&self, ids: &Ids, what: &Projection, control: Control<'_>) -> Result<RowsById, CollectionError> {
         match &self.source {
-            Source::Now(collection) => collection.get(ids, what, control),
-            Source::Then(snapshot) => snapshot.get(ids, what, control),
+            ReadSource::Now(collection) => collection.get(ids, what, control),
+            ReadSource::Then(snapshot) => snapshot.get(ids, what, control),
         }
     }
 
     fn count_of(&self, filter: Option<&Filter>, control: Control<'_>) -> Result<u64, CollectionError> {
         match &self.source {
-            Source::Now(collection) => collection.count(filter, control),
-            Source::Then(snapshot) => snapshot.count(filter, control),
+            ReadSource::Now(collection) => collection.count(filter, control),
+            ReadSource::Then(snapshot) => snapshot.count(filter, control),
         }
     }
 
@@ -208,8 +208,8 @@ impl SnapshotHandle {
     #[getter]
     fn sequence(&self) -> u64 {
         match &self.source {
-            Source::Now(collection) => collection.snapshot().sequence(),
-            Source::Then(snapshot) => snapshot.sequence(),
+            ReadSource::Now(collection) => collection.snapshot().sequence(),
+            ReadSource::Then(snapshot) => snapshot.sequence(),
         }
     }
 
@@ -283,8 +283,8 @@ impl SnapshotHandle {
         let filter = condition.map(filter).transpose()?;
         let what = Projection { columns, vectors };
         let scan = run_controlled(py, None, None, |control| match &self.source {
-            Source::Now(collection) => collection.scan(filter.as_ref(), &what, None, control),
-            Source::Then(snapshot) => snapshot.scan(filter.as_ref(), &what, None, control),
+            ReadSource::Now(collection) => collection.scan(filter.as_ref(), &what, None, control),
+            ReadSource::Then(snapshot) => snapshot.scan(filter.as_ref(), &what, None, control),
         })?;
         Ok(ScanHandle { scan: Mutex::new(scan) })
     }

@@ -21,7 +21,7 @@ Exit codes:
 /// RECORDS=FOLDER` makes a report from them.
 #[derive(Debug, Parser)]
 #[command(name = "bathyal-repro", version, max_term_width = 100, after_help = EXIT_CODES)]
-pub struct Arguments {
+pub struct ReproArguments {
     /// The paper to reproduce.
     #[command(subcommand)]
     pub paper: Paper,

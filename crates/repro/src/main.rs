@@ -20,10 +20,10 @@ use bathyal_console::{Console, Failure, exit_code, report_as_json};
 use clap::error::ErrorKind;
 use clap::{Error, Parser};
 
-use arguments::{Arguments, Paper};
+use arguments::{Paper, ReproArguments};
 
 fn main() {
-    let code = match Arguments::try_parse() {
+    let code = match ReproArguments::try_parse() {
         Ok(arguments) => run_and_report(&arguments),
         Err(error) => report_parse_error(&error),
     };
@@ -31,7 +31,7 @@ fn main() {
 }
 
 /// Runs the measurements of one paper, prints a failure, and returns the exit code.
-fn run_and_report(arguments: &Arguments) -> i32 {
+fn run_and_report(arguments: &ReproArguments) -> i32 {
     let console = Console::new("bathyal-repro", &arguments.output);
     if let Err(failure) = arguments.output.check() {
         return console.report(&failure);

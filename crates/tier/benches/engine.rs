@@ -7,7 +7,7 @@
 
 use bathyal_tier::backend::dram::DramTier;
 use bathyal_tier::backend::file::{FileOptions, FileTier};
-use bathyal_tier::backend::mapped::{MappedOptions, MappedPlace, MappedTier, Source};
+use bathyal_tier::backend::mapped::{LoadSource, MappedOptions, MappedPlace, MappedTier};
 use bathyal_tier::layer::cache::{CacheOptions, CacheTier};
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use bathyal_tier::{Control, Cx, Engine, EngineOptions, ReadError, Span, Tier};
@@ -188,7 +188,7 @@ fn mapped() -> Arc<dyn Tier> {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     let bytes = vec![1; 1 << 16];
     std::io::Write::write_all(&mut file, &bytes).unwrap();
-    let source = Source { path: file.path(), len: bytes.len() as u64, crc32c: crc32c::crc32c(&bytes) };
+    let source = LoadSource { path: file.path(), len: bytes.len() as u64, crc32c: crc32c::crc32c(&bytes) };
     Arc::new(MappedTier::load(&MappedOptions::at(MappedPlace::Anonymous), &source, &|_| true).unwrap())
 }
 

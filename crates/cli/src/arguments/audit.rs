@@ -2,13 +2,11 @@
 
 use std::path::PathBuf;
 
-use bathyal_console::byte_size;
-use bathyal_console::typed::parse_threads;
 use bathyal_index::{DEFAULT_K, DEFAULT_RECALL, MOST_AUDITED};
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 
-use super::stripe::PartsArguments;
+use super::pass::PassArguments;
 
 /// `bathyal audit`.
 #[derive(Debug, Args)]
@@ -42,13 +40,7 @@ pub struct AuditArguments {
     /// that of the build [default: as for `bathyal search`]
     #[arg(long, value_name = "NAME")]
     pub calibration: Option<String>,
-    /// Threads; 0 or auto means all cores
-    #[arg(long, default_value = "0", value_parser = parse_threads)]
-    pub threads: usize,
-    /// Memory that the open index and its searches may take, for example 1GB
-    #[arg(long, value_name = "SIZE", value_parser = byte_size::parse)]
-    pub memory: Option<u64>,
-    /// Where the parts of a striped index are, and how a store is reached
+    /// How the index is opened and searched
     #[command(flatten)]
-    pub parts: PartsArguments,
+    pub pass: PassArguments,
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use bathyal_console::{Console, Failure, byte_size};
-use bathyal_index::{AuditReport, AuditRequest, AuditedRecall, Index, OpenOptions};
+use bathyal_index::{AuditReport, AuditRequest, AuditedRecall, Index};
 use serde::Serialize;
 
 use crate::arguments::AuditArguments;
@@ -16,15 +16,8 @@ struct AuditOutput {
 }
 
 pub(super) fn run(arguments: &AuditArguments, console: &Console) -> Result<(), Failure> {
-    let options = OpenOptions {
-        stripe: arguments.parts.stripe.clone(),
-        store: arguments.parts.store.options()?,
-        memory_bytes: arguments.memory,
-        wait: true,
-        ..OpenOptions::default()
-    };
     let progress = console.progress();
-    let index = Index::open_attended(&arguments.index, &options, &progress)?;
+    let index = Index::open_attended(&arguments.index, &arguments.pass.options()?, &progress)?;
     let named = arguments.calibration.as_ref().map(|name| index.calibration(name)).transpose()?;
     let queries = console.open_vectors(&arguments.queries)?;
     let request = AuditRequest {
@@ -32,7 +25,7 @@ pub(super) fn run(arguments: &AuditArguments, console: &Console) -> Result<(), F
         k: arguments.k as usize,
         queries: arguments.count as usize,
         calibration: named.unwrap_or_default(),
-        threads: arguments.threads,
+        threads: arguments.pass.threads,
     };
     let report = index.audit(&queries, &request, &progress)?;
     drop(progress);

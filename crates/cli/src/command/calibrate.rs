@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use bathyal_console::{Console, Failure};
-use bathyal_index::{CalibrateOptions, CalibrateReport, Index, OpenOptions};
+use bathyal_index::{CalibrateOptions, CalibrateReport, Index};
 use bathyal_vectors::IdFile;
 use serde::Serialize;
 
@@ -24,15 +24,8 @@ struct RemoveOutput<'a> {
 }
 
 pub(super) fn run(arguments: &CalibrateArguments, console: &Console) -> Result<(), Failure> {
-    let options = OpenOptions {
-        stripe: arguments.parts.stripe.clone(),
-        store: arguments.parts.store.options()?,
-        memory_bytes: arguments.memory,
-        wait: true,
-        ..OpenOptions::default()
-    };
     let progress = console.progress();
-    let index = Index::open_attended(&arguments.index, &options, &progress)?;
+    let index = Index::open_attended(&arguments.index, &arguments.pass.options()?, &progress)?;
     if let Some(name) = &arguments.remove {
         drop(progress);
         return remove(&index, &arguments.index, name, console);
@@ -46,7 +39,7 @@ pub(super) fn run(arguments: &CalibrateArguments, console: &Console) -> Result<(
         name: arguments.name.clone(),
         queries: arguments.count as usize,
         truth,
-        threads: arguments.threads,
+        threads: arguments.pass.threads,
     };
     let report = index.calibrate(&queries, &options, &progress)?;
     drop(progress);

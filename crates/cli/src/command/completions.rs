@@ -4,7 +4,7 @@ use bathyal_console::{Console, Failure, Kind};
 use clap::{Command, CommandFactory};
 use serde::Serialize;
 
-use crate::arguments::{Arguments, CompletionsArguments};
+use crate::arguments::{CommandLine, CompletionsArguments};
 
 #[derive(Serialize)]
 struct CompletionsOutput {
@@ -14,7 +14,7 @@ struct CompletionsOutput {
 
 pub(super) fn run(arguments: &CompletionsArguments, console: &Console) -> Result<(), Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut visible(&Arguments::command()), "bathyal", &mut script);
+    clap_complete::generate(arguments.shell, &mut visible(&CommandLine::command()), "bathyal", &mut script);
     let script = String::from_utf8(script).map_err(|e| Failure::of(Kind::Internal, e.to_string()))?;
     let answer = CompletionsOutput { shell: arguments.shell.to_string(), script };
     console.answer(&answer, &answer.script)

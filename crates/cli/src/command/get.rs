@@ -16,7 +16,7 @@ const WRITE_BYTES: usize = 64 << 20;
 
 /// One printed vector.
 #[derive(Serialize)]
-struct Row {
+struct PrintedVector {
     id: u32,
     vector: Vec<f32>,
 }
@@ -27,7 +27,7 @@ struct PrintOutput {
     index: String,
     element: &'static str,
     dim: usize,
-    vectors: Vec<Row>,
+    vectors: Vec<PrintedVector>,
 }
 
 /// The output if vectors are written to a file.
@@ -64,10 +64,11 @@ fn print(index: &Index, ids: &[u32], control: Control<'_>, console: &Console) ->
     let row = |(id, row): (&u32, &[u8])| {
         let mut vector = vec![0.0; dim];
         to_f32(element, row, &mut vector);
-        Row { id: *id, vector }
+        PrintedVector { id: *id, vector }
     };
-    let vectors: Vec<Row> = ids.iter().zip(bytes.chunks_exact(element.row_bytes(dim))).map(row).collect();
-    let line = |row: &Row| {
+    let vectors: Vec<PrintedVector> =
+        ids.iter().zip(bytes.chunks_exact(element.row_bytes(dim))).map(row).collect();
+    let line = |row: &PrintedVector| {
         let values: Vec<String> = row.vector.iter().map(f32::to_string).collect();
         format!("{}: {}", row.id, values.join(" "))
     };

@@ -7,7 +7,7 @@ use clap::{Command, CommandFactory};
 use clap_mangen::Man;
 use serde::Serialize;
 
-use crate::arguments::{Arguments, ManArguments};
+use crate::arguments::{CommandLine, ManArguments};
 
 #[derive(Serialize)]
 struct PageOutput {
@@ -23,7 +23,7 @@ struct PagesOutput {
 
 pub(super) fn run(arguments: &ManArguments, console: &Console) -> Result<(), Failure> {
     // The subcommand `help` gets no page, because each page has the text of its help.
-    let grammar = || Arguments::command().disable_help_subcommand(true);
+    let grammar = || CommandLine::command().disable_help_subcommand(true);
     match &arguments.output {
         Some(folder) => {
             let pages = write(grammar(), folder).map_err(|error| {

@@ -11,7 +11,7 @@ use bathyal_vectors::{IdFile, NO_ID, write_ids};
 use serde::Serialize;
 
 use super::exact::{Judge, Quality, check_named};
-use super::measurement::{Latency, indexes, open_one_of, own_counters, own_per_query};
+use super::measurement::{LatencySummary, indexes, open_one_of, own_counters, own_per_query};
 use super::neighbors::{FirstNeighbors, QueryNeighbors, table};
 use super::search::{search_options, warm};
 use crate::arguments::SearchArguments;
@@ -30,7 +30,7 @@ struct ManyOutput<'a> {
     search_list: u32,
     seconds: f64,
     qps: f64,
-    latency_us: Latency,
+    latency_us: LatencySummary,
     reads_per_query: f64,
     bytes_per_query: f64,
     hops_per_query: f64,
@@ -110,7 +110,7 @@ fn answer(indexes: Vec<String>, quality: Quality, found: &ManyResult) -> ManyOut
         search_list: found.search_list,
         seconds: found.seconds,
         qps: if found.seconds > 0.0 { queries as f64 / found.seconds } else { 0.0 },
-        latency_us: Latency::of(&found.latencies_ns),
+        latency_us: LatencySummary::of(&found.latencies_ns),
         reads_per_query: mean(totals.reads),
         bytes_per_query: mean(totals.bytes),
         hops_per_query: mean(totals.hops),

@@ -27,16 +27,16 @@ const EMULATION: &str = "latency and bandwidth are injected, see docs/emulated-d
 
 /// Microseconds from the start of a query to its answer, over all queries.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Latency {
+pub(super) struct LatencySummary {
     pub mean: f64,
     pub p50: f64,
     pub p95: f64,
     pub p99: f64,
 }
 
-impl Latency {
+impl LatencySummary {
     /// Percentiles by nearest rank; all zero without queries.
-    pub(super) fn of(latencies_ns: &[u64]) -> Latency {
+    pub(super) fn of(latencies_ns: &[u64]) -> LatencySummary {
         let mut sorted = latencies_ns.to_vec();
         sorted.sort_unstable();
         let microseconds = |ns: u64| ns as f64 / 1e3;
@@ -45,7 +45,7 @@ impl Latency {
             sorted.get(rank.saturating_sub(1)).copied().map_or(0.0, microseconds)
         };
         let mean = microseconds(sorted.iter().sum()) / sorted.len().max(1) as f64;
-        Latency { mean, p50: percentile(0.50), p95: percentile(0.95), p99: percentile(0.99) }
+        LatencySummary { mean, p50: percentile(0.50), p95: percentile(0.95), p99: percentile(0.99) }
     }
 }
 
@@ -76,7 +76,7 @@ pub(super) struct Measurement {
     pub metric: &'static str,
     pub seconds: f64,
     pub qps: f64,
-    pub latency_us: Latency,
+    pub latency_us: LatencySummary,
     /// Seconds that opening the index took.
     pub open_seconds: f64,
     /// Processor time of all threads, per query; `None` if the system does not report it.
@@ -176,7 +176,7 @@ impl Measurement {
             metric: index.metric().name_over(index.element()),
             seconds: found.seconds,
             qps: if found.seconds > 0.0 { queries as f64 / found.seconds } else { 0.0 },
-            latency_us: Latency::of(&found.latencies_ns),
+            latency_us: LatencySummary::of(&found.latencies_ns),
             open_seconds: spent.open_seconds,
             processor_us_per_query: spent.processor_seconds.map(|s| s * 1e6 / queries.max(1) as f64),
             phase_us_per_query: phases(found, queries),
@@ -342,10 +342,10 @@ mod tests {
 
     #[test]
     fn percentiles_use_the_nearest_rank() {
-        let latency = Latency::of(&(1..=100).map(|us| us * 1000).rev().collect::<Vec<u64>>());
+        let latency = LatencySummary::of(&(1..=100).map(|us| us * 1000).rev().collect::<Vec<u64>>());
         assert_eq!((latency.p50, latency.p95, latency.p99, latency.mean), (50.0, 95.0, 99.0, 50.5));
-        let one = Latency::of(&[2500]);
+        let one = LatencySummary::of(&[2500]);
         assert_eq!((one.p50, one.p99, one.mean), (2.5, 2.5, 2.5));
-        assert_eq!(Latency::of(&[]).p99, 0.0);
+        assert_eq!(LatencySummary::of(&[]).p99, 0.0);
     }
 }

@@ -8,7 +8,7 @@ use bathyal_tier::Control;
 use bathyal_vectors::{check_range_path, write_ranges};
 use serde::Serialize;
 
-use super::measurement::{Latency, emulation_note, open, own_counters, own_per_query, search_options};
+use super::measurement::{LatencySummary, emulation_note, open, own_counters, own_per_query, search_options};
 use super::neighbors::{FirstNeighbors, QueryNeighbors, table};
 use super::search::warm;
 use crate::arguments::SearchArguments;
@@ -27,7 +27,7 @@ struct RangeOutput<'a> {
     queries_without: usize,
     seconds: f64,
     qps: f64,
-    latency_us: Latency,
+    latency_us: LatencySummary,
     reads_per_query: f64,
     bytes_per_query: f64,
     hops_per_query: f64,
@@ -105,7 +105,7 @@ fn answer(radius: f32, recall_target: f32, found: &RangeResult) -> RangeOutput<'
         queries_without: counts().filter(|count| *count == 0).count(),
         seconds: found.seconds,
         qps: if found.seconds > 0.0 { queries as f64 / found.seconds } else { 0.0 },
-        latency_us: Latency::of(&found.latencies_ns),
+        latency_us: LatencySummary::of(&found.latencies_ns),
         reads_per_query: mean(totals.reads),
         bytes_per_query: mean(totals.bytes),
         hops_per_query: mean(totals.hops),

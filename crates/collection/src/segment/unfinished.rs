@@ -6,7 +6,7 @@
 
 use super::file_writer::FileEntry;
 use super::spool::Spool;
-use super::write::{DraftSegment, WriteOptions, WrittenRows, build_indexes};
+use super::write::{DraftSegment, UnbuiltSegment, WriteOptions, WrittenRows, build_indexes};
 use crate::bits::RowBits;
 use crate::error::CollectionError;
 use crate::location::{CollectionLocation, Part};
@@ -182,7 +182,8 @@ impl UnfinishedSegment {
         segment_draft.merged = self.merged.left_out.keys().cloned().collect();
         let options = WriteOptions { threads, ..options.clone() };
         let fields = (0..schema.vectors.len()).map(Spool::resumed).collect();
-        build_indexes(segment_draft, (schema, collection, segment), (written, fields), &options, progress)
+        let segment = UnbuiltSegment { schema, collection, name: segment, written, fields };
+        build_indexes(segment_draft, segment, &options, progress)
     }
 }
 

@@ -371,55 +371,60 @@ impl SegmentWriter {
             unfinished::write_note(draft, (&collection, &name), (&written, files), &merged, options.threads)?;
             segment_draft.resumable = true;
         }
-        build_indexes(segment_draft, (&schema, collection, name), (written, vectors), &options, progress)
+        let segment = UnbuiltSegment { schema: &schema, collection, name, written, fields: vectors };
+        build_indexes(segment_draft, segment, &options, progress)
     }
 }
 
-/// Builds the indexes of a segment whose rows are in `written` and whose vectors are in `fields`, and
-/// publishes it.
+/// A segment whose rows are written and whose indexes are missing.
+pub(super) struct UnbuiltSegment<'a> {
+    pub(super) schema: &'a Schema,
+    /// The identity of the collection.
+    pub(super) collection: String,
+    pub(super) name: String,
+    pub(super) written: WrittenRows,
+    /// The vectors of each field.
+    pub(super) fields: Vec<Spool>,
+}
+
+/// Builds the indexes of a segment, and publishes it.
 ///
 /// # Errors
 /// As [`SegmentWriter::finish`].
 pub(super) fn build_indexes(
     mut segment_draft: DraftSegment,
-    (schema, collection, name): (&Schema, String, String),
-    (written, fields): (WrittenRows, Vec<Spool>),
+    segment: UnbuiltSegment<'_>,
     options: &WriteOptions,
     progress: &dyn Progress,
 ) -> Result<SegmentEntry, CollectionError> {
     // The memory of the columns is given back before indexes are built, and the memory of the builds
     // afterwards.
-    let large = fields.iter().map(Spool::bytes).sum::<u64>() + written.parquet.bytes >= GIVE_BACK_BYTES;
+    let vector_bytes = segment.fields.iter().map(Spool::bytes).sum::<u64>();
+    let large = vector_bytes + segment.written.parquet.bytes >= GIVE_BACK_BYTES;
     let give_back = || {
         if large {
             give_back_memory()
         }
     };
     give_back();
-    let build_and_publish = build_and_publish(
-        &mut segment_draft,
-        (schema, collection, name),
-        (written, fields),
-        options,
-        progress,
-    );
+    let published = build_and_publish(&mut segment_draft, segment, options, progress);
     give_back();
-    match build_and_publish {
+    match published {
         Err(CollectionError::Cancelled) if segment_draft.resumable => {
             segment_draft.keep_for_later()?;
             Err(CollectionError::Cancelled)
         }
-        build_and_publish => build_and_publish,
+        published => published,
     }
 }
 
 fn build_and_publish(
     segment_draft: &mut DraftSegment,
-    (schema, collection, name): (&Schema, String, String),
-    (written, fields): (WrittenRows, Vec<Spool>),
+    segment: UnbuiltSegment<'_>,
     options: &WriteOptions,
     progress: &dyn Progress,
 ) -> Result<SegmentEntry, CollectionError> {
+    let UnbuiltSegment { schema, collection, name, written, fields } = segment;
     let indexes = build_all(segment_draft, &name, schema, fields, options, progress)?;
     let WrittenRows { rows, bounds, ids, fence, parquet, sums } = written;
     let manifest = Manifest {

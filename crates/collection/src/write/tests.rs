@@ -17,7 +17,7 @@ use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use bathyal_index::StoreOptions;
 use bathyal_kernels::{Element, Metric};
 use bathyal_store::disk::{Disk, DiskFile, Locked, Stat};
-use bathyal_store::faulty::{Fault, Faults, SimulatedDisk};
+use bathyal_store::faulty::{DiskFault, Faults, SimulatedDisk};
 use bathyal_store::local::LocalStore;
 use bathyal_tier::Control;
 use bathyal_tier::process::Share;
@@ -206,7 +206,7 @@ fn a_kill_while_the_log_is_acquired_again_loses_nothing() {
         let handle = open(Arc::new(faults.clone()));
         handle.write(add(30..40)).unwrap();
         assert!(handle.release_log());
-        faults.inject(step, Fault::Kill);
+        faults.inject(step, DiskFault::Kill);
         let written = handle.write(add(40..50)).is_ok();
         let what = format!("{:?}", faults.injected());
         assert!(written || faults.injected().is_some(), "{what}");
@@ -233,7 +233,7 @@ fn another_writer_may_be_killed_at_any_step_while_the_log_is_released() {
         assert!(handle.release_log());
         let faults = Faults::new(Arc::new(platter.clone()));
         let other = open(Arc::new(faults.clone()));
-        faults.inject(step, Fault::Kill);
+        faults.inject(step, DiskFault::Kill);
         let written = other.write(add(100..110)).and_then(|_| other.flush_all(None)).is_ok();
         let what = format!("{:?}", faults.injected());
         if written {
@@ -338,18 +338,18 @@ fn the_log_may_be_released_at_any_step_of_a_write() {
 
 /// Records the stages of some work, and cancels it at the stage `last`.
 #[derive(Debug, Default)]
-struct Stages {
+struct RecordedStages {
     started: Mutex<Vec<String>>,
     last: Option<String>,
 }
 
-impl Stages {
+impl RecordedStages {
     fn has(&self, name: &str) -> bool {
         self.started.lock().unwrap().iter().any(|started| started == name)
     }
 }
 
-impl Progress for Stages {
+impl Progress for RecordedStages {
     fn stage(&self, name: &str, _total: u64) {
         self.started.lock().unwrap().push(name.into());
     }
@@ -414,8 +414,8 @@ fn remaining_rows() -> impl Iterator<Item = u64> {
 }
 
 /// Compacts as another process does that has written a little before.
-fn compact_by_another(disk: &SimulatedDisk, full: bool, what: &str) -> Stages {
-    let (other, stages) = (open_like(Arc::new(disk.clone()), without_merges()), Stages::default());
+fn compact_by_another(disk: &SimulatedDisk, full: bool, what: &str) -> RecordedStages {
+    let (other, stages) = (open_like(Arc::new(disk.clone()), without_merges()), RecordedStages::default());
     other.write(Operation::Delete(Ids::Numbers(vec![24, 40].into()))).unwrap();
     other.compact(&CompactOptions { full }, &stages).unwrap();
     other.write(add(60..70)).unwrap();
@@ -439,7 +439,7 @@ fn a_killed_merge_is_continued() {
             let faults = Faults::new(Arc::new(platter.clone()));
             let handle = open_like(Arc::new(faults.clone()), without_merges());
             handle.writer().acquire().unwrap();
-            faults.inject(step, Fault::Kill);
+            faults.inject(step, DiskFault::Kill);
             let merged = merge(&handle, &Silent);
             let Some(what) = faults.injected() else {
                 merged.unwrap();
@@ -465,7 +465,7 @@ fn a_cancelled_merge_is_continued_unless_its_files_are_damaged() {
     for (last, resumes) in [(READING, false), ("checking vectors", true)] {
         let platter = segments();
         let handle = open_like(Arc::new(platter.clone()), without_merges());
-        let ended = merge(&handle, &Stages { last: Some(last.into()), ..Stages::default() });
+        let ended = merge(&handle, &RecordedStages { last: Some(last.into()), ..RecordedStages::default() });
         assert!(matches!(ended, Err(CollectionError::Cancelled)), "{ended:?}");
         let left: Vec<String> =
             platter.paths().into_iter().filter(|path| path.contains("objects/")).collect();
@@ -489,7 +489,7 @@ fn a_cancelled_merge_is_continued_unless_its_files_are_damaged() {
             let again = open_like(Arc::new(copy.clone()), without_merges());
             let ended = again.compact(
                 &CompactOptions { full: true },
-                &Stages { last: Some(CHECKING.into()), ..Stages::default() },
+                &RecordedStages { last: Some(CHECKING.into()), ..RecordedStages::default() },
             );
             assert!(matches!(ended, Err(CollectionError::Cancelled)), "{ended:?}");
         }
@@ -520,20 +520,20 @@ fn a_merge_that_is_cancelled_at_any_stage_is_continued_with_the_index_that_it_ha
         let names = folder.path().join(name).read_dir().unwrap();
         names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     };
-    let all = Stages::default();
+    let all = RecordedStages::default();
     merge(&begin("usual"), &all).unwrap();
     let stages: BTreeSet<String> = all.started.into_inner().unwrap().into_iter().collect();
     let (mut started, mut rows) = (0, 0);
     for (number, last) in stages.iter().enumerate() {
         let name = format!("c{number}");
         let handle = begin(&name);
-        let ended = merge(&handle, &Stages { last: Some(last.clone()), ..Stages::default() });
+        let ended = merge(&handle, &RecordedStages { last: Some(last.clone()), ..RecordedStages::default() });
         drop(handle);
         let left = names(&name);
         let is_left = |part: &str| left.iter().any(|name| name.contains(part));
         started += usize::from(is_left("-v0.building"));
         rows += usize::from(is_left("-rows.building"));
-        let (other, seen) = (open(&name), Stages::default());
+        let (other, seen) = (open(&name), RecordedStages::default());
         other.write(Operation::Delete(Ids::Numbers(vec![3, 2099].into()))).unwrap();
         let compacted = other.compact(&CompactOptions { full: true }, &seen).unwrap();
         assert!(holds(&other, (0..3).chain(4..2099)), "{last}");

@@ -1,8 +1,9 @@
 //! Audits of live searches: all parts of a collection together, among the rows that match a filter.
 
+use crate::foreground::without_background;
 use bathyal_collection::{
-    Collection, CollectionOptions, Durability, Filter, FoundRows, Id, IdKind, Ids, Rows, Schema,
-    SearchRequest, VectorField,
+    Collection, CollectionOptions, Filter, FoundRows, Id, IdKind, Ids, Rows, Schema, SearchRequest,
+    VectorField,
 };
 use bathyal_index::{AuditOptions, AuditStats, Effort, OnMiss, OpenOptions};
 use bathyal_kernels::{Element, Metric};
@@ -27,13 +28,8 @@ fn schema() -> Schema {
 
 fn options() -> CollectionOptions {
     CollectionOptions {
-        durability: Durability::System,
-        background: false,
-        compact: false,
-        // Small segments have codes and groups, too.
-        flat_below_rows: 100,
         audit: Some(AuditOptions { share: 1.0, on_miss: OnMiss::Note, busy: 1.0 }),
-        ..CollectionOptions::default()
+        ..without_background()
     }
 }
 

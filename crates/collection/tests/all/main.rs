@@ -5,6 +5,7 @@
 
 mod audits;
 mod exchange;
+mod foreground;
 mod lone;
 mod model;
 mod ranks;

@@ -1,8 +1,9 @@
 //! Search over many segments: the total recall, wherever the neighbours are, and the shared memory.
 
+use crate::foreground::without_background;
 use bathyal_collection::{
-    Collection, CollectionError, CollectionOptions, CompactOptions, Durability, Filter, FoundRows, Id,
-    IdKind, Ids, Rows, Schema, SearchRequest, VectorField, search_many,
+    Collection, CollectionError, CollectionOptions, CompactOptions, Filter, FoundRows, Id, IdKind, Ids, Rows,
+    Schema, SearchRequest, VectorField, search_many,
 };
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::{Effort, OpenOptions};
@@ -28,14 +29,7 @@ fn schema() -> Schema {
 }
 
 fn options() -> CollectionOptions {
-    CollectionOptions {
-        durability: Durability::System,
-        background: false,
-        compact: false,
-        // Small segments have codes and groups, too.
-        flat_below_rows: 100,
-        ..CollectionOptions::default()
-    }
+    without_background()
 }
 
 /// Returns vectors around as many centres as there are segments, one centre after the other.

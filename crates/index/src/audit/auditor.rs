@@ -52,7 +52,7 @@ pub struct Audited {
 }
 
 /// A query that waits for its exact answer.
-struct Sample<Answer> {
+struct SampledQuery<Answer> {
     asked: AskedRecall,
     since: Instant,
     bytes: u64,
@@ -61,13 +61,13 @@ struct Sample<Answer> {
 
 /// The queries that wait.
 struct Waiting<Answer> {
-    samples: VecDeque<Sample<Answer>>,
+    samples: VecDeque<SampledQuery<Answer>>,
     bytes: u64,
 }
 
 /// Counters of an audit.
 #[derive(Default)]
-struct Counters {
+struct AuditCounters {
     sampled: AtomicU64,
     dropped: AtomicU64,
     discarded: AtomicU64,
@@ -87,7 +87,7 @@ struct Shared<Answer> {
     /// True if `reactions` has any.
     reacts: AtomicBool,
     reactions: RwLock<Vec<Reaction>>,
-    counters: Counters,
+    counters: AuditCounters,
     trouble: Mutex<Option<String>>,
 }
 
@@ -125,7 +125,7 @@ impl<Answer: Send + 'static> Auditor<Answer> {
             ledger: Mutex::new(Ledger::new(options.on_miss)),
             reacts: AtomicBool::new(false),
             reactions: RwLock::default(),
-            counters: Counters::default(),
+            counters: AuditCounters::default(),
             trouble: Mutex::default(),
         });
         let of_thread = shared.clone();
@@ -171,7 +171,7 @@ impl<Answer: Send + 'static> Auditor<Answer> {
         }
         let (answer, bytes) = answer();
         waiting.bytes += bytes;
-        waiting.samples.push_back(Sample { asked, since: Instant::now(), bytes, answer });
+        waiting.samples.push_back(SampledQuery { asked, since: Instant::now(), bytes, answer });
         drop(waiting);
         arrived.notify_one();
     }
@@ -229,7 +229,7 @@ impl<Answer> Shared<Answer> {
     }
 
     /// Waits for queries, and takes some; `None` at the end. Drops those that have waited for too long.
-    fn next(&self) -> Option<Vec<Sample<Answer>>> {
+    fn next(&self) -> Option<Vec<SampledQuery<Answer>>> {
         let waiting = lock(&self.waiting);
         let nothing = |waiting: &mut Waiting<Answer>| waiting.samples.is_empty() && !self.stop.is_set();
         let mut waiting = self.arrived.wait_while(waiting, nothing).unwrap_or_else(PoisonError::into_inner);
@@ -237,7 +237,7 @@ impl<Answer> Shared<Answer> {
             return None;
         }
         let count = waiting.samples.len().min(PASS_QUERIES);
-        let mut taken: Vec<Sample<Answer>> = waiting.samples.drain(..count).collect();
+        let mut taken: Vec<SampledQuery<Answer>> = waiting.samples.drain(..count).collect();
         waiting.bytes -= taken.iter().map(|sample| sample.bytes).sum::<u64>();
         drop(waiting);
         taken.retain(|sample| sample.since.elapsed() < MOST_WAIT);

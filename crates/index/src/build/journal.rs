@@ -4,7 +4,7 @@
 
 use crate::build::options::BuildOptions;
 use crate::error::IndexError;
-use crate::form::source::Source;
+use crate::form::source::SourceVectors;
 use crate::format::appender::Written;
 use crate::format::identity::Identity;
 use crate::format::seal;
@@ -54,7 +54,7 @@ pub(crate) fn holds(directory: &dyn Generation, name: &str, written: &Written) -
 /// `steps` of the family's intermediate files. `None` for vectors in memory, which cannot be recognised, and
 /// for those that cannot be read.
 pub(crate) fn fingerprint(
-    data: &Source<'_>,
+    data: &SourceVectors<'_>,
     options: &BuildOptions,
     identity: Identity,
     steps: u32,

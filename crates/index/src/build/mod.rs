@@ -9,7 +9,7 @@ pub(crate) mod publishing;
 
 use crate::error::IndexError;
 use crate::form::loss::{LossMeasurement, MeasuredLoss};
-use crate::form::source::Source;
+use crate::form::source::SourceVectors;
 use crate::form::{self, Form};
 use crate::format::identity::Identity;
 use crate::format::ids::IdRuns;
@@ -148,7 +148,7 @@ fn with_default_codes<'a>(data: &VectorFile, options: &'a BuildOptions) -> Cow<'
 }
 
 /// Returns the vectors in the stored form of the index, without its scale, for planning memory.
-fn planned_source<'a>(data: &'a VectorFile, options: &BuildOptions) -> Source<'a> {
+fn planned_source<'a>(data: &'a VectorFile, options: &BuildOptions) -> SourceVectors<'a> {
     let form = match options.store_as {
         // Vectors that would lose too much as i8 are stored as f16.
         Some(StoreAs::I8) if options.stored_before.is_some() => {
@@ -157,7 +157,7 @@ fn planned_source<'a>(data: &'a VectorFile, options: &BuildOptions) -> Source<'a
         Some(store_as) => Form::smaller(store_as, options.metric, 1.0, None),
         None => Form::as_given(data.element(), options.metric),
     };
-    Source::new(data, form, None)
+    SourceVectors::new(data, form, None)
 }
 
 /// Returns the vectors in the stored form of the index, with its measured loss.
@@ -166,7 +166,7 @@ fn source<'a>(
     options: &BuildOptions,
     largest: Option<LargestValue>,
     progress: &dyn Progress,
-) -> Result<Source<'a>, IndexError> {
+) -> Result<SourceVectors<'a>, IndexError> {
     let Some(store_as) = options.store_as else { return Ok(planned_source(data, options)) };
     let (before, largest) = (options.stored_before, largest.map_or(0.0, |largest| largest.value));
     let measured = |store_as| {
@@ -187,7 +187,7 @@ fn source<'a>(
             (form, loss) = (f16_form, f16_loss);
         }
     }
-    Ok(Source::new(data, form, loss))
+    Ok(SourceVectors::new(data, form, loss))
 }
 
 /// Returns the least budget from `planned` bytes on that a build does not exceed. The plan for a larger
@@ -285,7 +285,11 @@ fn identity(
 }
 
 /// Returns the manifest of an index without the parts that its family adds.
-pub(crate) fn least_manifest(data: &Source<'_>, options: &BuildOptions, identity: Identity) -> Manifest {
+pub(crate) fn least_manifest(
+    data: &SourceVectors<'_>,
+    options: &BuildOptions,
+    identity: Identity,
+) -> Manifest {
     let stored = data.form().entry(data.loss().map(|measured| measured.loss));
     Manifest {
         format_version: version_of((data.given().element(), options.metric), &stored, false),
@@ -310,7 +314,7 @@ impl BuildReport {
         manifest: &Manifest,
         threads: usize,
         planned_memory_bytes: u64,
-        stages: Stages,
+        stages: StageTimes,
         details: Details,
     ) -> BuildReport {
         BuildReport {
@@ -333,7 +337,7 @@ impl BuildReport {
 }
 
 /// The times of the stages of a build.
-pub(crate) struct Stages {
+pub(crate) struct StageTimes {
     started: Instant,
     last: Instant,
     seconds: Vec<(String, f64)>,
@@ -341,14 +345,14 @@ pub(crate) struct Stages {
     before: f64,
 }
 
-impl Stages {
-    pub(crate) fn begin() -> Stages {
+impl StageTimes {
+    pub(crate) fn begin() -> StageTimes {
         let now = Instant::now();
-        Stages { started: now, last: now, seconds: Vec::new(), before: 0.0 }
+        StageTimes { started: now, last: now, seconds: Vec::new(), before: 0.0 }
     }
 
-    pub(crate) fn begin_after(before: f64) -> Stages {
-        Stages { before, ..Stages::begin() }
+    pub(crate) fn begin_after(before: f64) -> StageTimes {
+        StageTimes { before, ..StageTimes::begin() }
     }
 
     pub(crate) fn seconds_so_far(&self) -> f64 {

@@ -2,7 +2,7 @@
 
 use super::plan::FamilyPlan;
 use crate::error::IndexError;
-use crate::form::source::Source;
+use crate::form::source::SourceVectors;
 use crate::format::identity::Identity;
 use crate::format::stored::{StoreAs, StoredBefore, StoredEntry};
 use bathyal_gpu::Card;
@@ -135,13 +135,13 @@ pub(crate) trait Builder: Debug + Send + Sync {
 
     /// Returns the bytes of memory of a build at its peak: within the budget of `options` if that is
     /// possible, otherwise the least that would be enough.
-    fn planned_memory(&self, data: &Source<'_>, options: &BuildOptions) -> u64;
+    fn planned_memory(&self, data: &SourceVectors<'_>, options: &BuildOptions) -> u64;
 
     /// Returns the files and the stages of a build.
     ///
     /// # Errors
     /// [`IndexError::Parameter`]: options with which no index of these vectors can be built.
-    fn plan(&self, data: &Source<'_>, options: &BuildOptions) -> Result<FamilyPlan, IndexError>;
+    fn plan(&self, data: &SourceVectors<'_>, options: &BuildOptions) -> Result<FamilyPlan, IndexError>;
 
     /// Returns changes that may reduce the memory of a build: advice in words, and the options with a number
     /// halved or doubled. An error contains those that reduce it for the data.
@@ -166,7 +166,7 @@ pub(crate) struct Target<'a> {
 /// The input of a builder.
 #[derive(Clone, Copy)]
 pub(crate) struct Job<'a> {
-    pub(crate) data: &'a Source<'a>,
+    pub(crate) data: &'a SourceVectors<'a>,
     pub(crate) target: &'a Target<'a>,
     pub(crate) options: &'a BuildOptions,
     /// The identity of the index, with which its checksums begin.

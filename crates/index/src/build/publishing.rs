@@ -1,6 +1,6 @@
 //! The beginning and the publication of a build, for all families.
 
-use super::Stages;
+use super::StageTimes;
 use super::options::{BuildReport, Details, Target};
 use crate::error::IndexError;
 use crate::format::manifest::{MANIFEST_NAME, Manifest};
@@ -122,5 +122,5 @@ pub(crate) fn publish_finished(
     progress: &dyn Progress,
 ) -> Result<BuildReport, IndexError> {
     publish(draft, manifest, note, progress)?;
-    Ok(BuildReport::new(manifest, threads, planned, Stages::begin(), details))
+    Ok(BuildReport::new(manifest, threads, planned, StageTimes::begin(), details))
 }

@@ -7,7 +7,7 @@ use crate::build::options::BuildOptions;
 use crate::error::IndexError;
 use crate::exact::{exact_neighbors_on, index_error};
 use crate::extent::has_direction;
-use crate::form::source::Source;
+use crate::form::source::SourceVectors;
 use bathyal_kernels::Metric;
 use bathyal_kernels::distance::{first_non_finite, from_f32, normalize_f32, to_f32};
 use bathyal_vectors::progress::Progress;
@@ -30,7 +30,7 @@ const HELD_OUT_SHARE: usize = 10;
 
 /// Chooses the vectors that are used as queries, and returns their ids in ascending order. No two of them are
 /// equal, if there are enough others. Some are the most outlying of all that were drawn.
-pub(crate) fn sample_ids(data: &Source<'_>, options: &BuildOptions) -> Result<Vec<u32>, IndexError> {
+pub(crate) fn sample_ids(data: &SourceVectors<'_>, options: &BuildOptions) -> Result<Vec<u32>, IndexError> {
     let mut random = rand::rngs::StdRng::seed_from_u64(options.seed ^ 0xca11);
     let count = (data.count() / HELD_OUT_SHARE).min(made::stand_in_count(options.calibration_queries));
     let drawn = sample(&mut random, data.count(), (count * DRAWN_FACTOR).min(data.count()));
@@ -52,7 +52,7 @@ pub(crate) fn sample_ids(data: &Source<'_>, options: &BuildOptions) -> Result<Ve
 /// Returns the numbers of the outlying vectors among `ids`: as many as among `stand_ins` stand-ins. Under
 /// cosine, vectors have length 1.
 fn outlying(
-    data: &Source<'_>,
+    data: &SourceVectors<'_>,
     ids: &[u32],
     stand_ins: usize,
     metric: Metric,
@@ -69,7 +69,7 @@ fn outlying(
 }
 
 /// Returns true if there are enough vectors for outlying and made queries.
-fn has_outlying(data: &Source<'_>) -> bool {
+fn has_outlying(data: &SourceVectors<'_>) -> bool {
     data.count() >= made::LEAST_VECTORS
 }
 
@@ -116,7 +116,7 @@ impl Trial {
     /// Finds the true neighbours of the queries by the given vectors. Returns `None` if there are too few
     /// vectors to measure.
     pub(crate) fn prepare(
-        data: &Source<'_>,
+        data: &SourceVectors<'_>,
         options: &BuildOptions,
         stand_ins: StandIns<'_>,
         progress: &dyn Progress,
@@ -179,7 +179,7 @@ impl Trial {
     fn make(
         &self,
         way: Way,
-        data: &Source<'_>,
+        data: &SourceVectors<'_>,
         options: &BuildOptions,
     ) -> Result<Option<(VectorFile, Vec<usize>)>, IndexError> {
         let Way { neighbor, share } = way;
@@ -442,7 +442,7 @@ impl Trial {
 }
 
 /// Divides stand-ins into plain and outlying ones, if there are enough vectors.
-fn split(data: &Source<'_>, ids: Vec<u32>, metric: Metric) -> Result<Vec<Vec<u32>>, IndexError> {
+fn split(data: &SourceVectors<'_>, ids: Vec<u32>, metric: Metric) -> Result<Vec<Vec<u32>>, IndexError> {
     if ids.is_empty() || !has_outlying(data) {
         return Ok(vec![ids]);
     }
@@ -455,7 +455,7 @@ fn split(data: &Source<'_>, ids: Vec<u32>, metric: Metric) -> Result<Vec<Vec<u32
 /// Returns the queries of a calibration and their ids: the vectors `ids` of the data, or a sample of the
 /// given queries.
 fn queries(
-    data: &Source<'_>,
+    data: &SourceVectors<'_>,
     ids: Vec<u32>,
     options: &BuildOptions,
 ) -> Result<Option<(VectorFile, Vec<u32>)>, IndexError> {
@@ -485,7 +485,7 @@ fn queries(
 
 /// The search for the true neighbours of queries.
 struct TruthSearch<'a> {
-    data: &'a Source<'a>,
+    data: &'a SourceVectors<'a>,
     /// Vectors of the data that are not in the index, in ascending order.
     held_out: &'a [u32],
     options: &'a BuildOptions,

@@ -3,8 +3,8 @@
 
 use super::EachVector;
 use super::in_place::{InPlace, Paused};
-use super::memory::CodesOnCard;
-use super::rows::Rows;
+use super::memory_split::CodesOnCard;
+use super::rows::StoredRows;
 use crate::build::options::FamilyOptions;
 use crate::calibrate::solve::Solved;
 use crate::cost::Machine;
@@ -271,7 +271,7 @@ pub(crate) trait RowsAlone {
         &self,
         directory: &dyn Generation,
         manifest: &Manifest,
-    ) -> Result<Box<dyn Rows>, IndexError>;
+    ) -> Result<Box<dyn StoredRows>, IndexError>;
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use crate::calibrate::solve::Solved;
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
 use crate::error::IndexError;
-use crate::family::rows::Rows;
+use crate::family::rows::StoredRows;
 use crate::format::positions::Positions;
 use crate::query::SearchParams;
 use crate::query::changes::Placed;
@@ -86,7 +86,7 @@ pub(crate) trait Opened: Send + Sync {
     fn samples(&self, wanted: usize, out: &mut Vec<f32>);
 
     /// Returns the positions of the vectors on the tier.
-    fn rows(&self) -> Box<dyn Rows + '_>;
+    fn rows(&self) -> Box<dyn StoredRows + '_>;
 
     /// Returns the optional capabilities of this index.
     fn capabilities(&self) -> OpenCapabilities<'_>;

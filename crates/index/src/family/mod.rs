@@ -10,7 +10,7 @@ pub(crate) mod answers;
 pub(crate) mod capabilities;
 pub(crate) mod in_place;
 mod loaded;
-mod memory;
+mod memory_split;
 pub(crate) mod pages;
 pub mod reports;
 pub(crate) mod rows;
@@ -19,8 +19,8 @@ pub use capabilities::{Arrival, Capability};
 pub(crate) use capabilities::{CardUse, OpenCapabilities, StoredCapabilities};
 pub(crate) use in_place::Paused;
 pub(crate) use loaded::{Opened, QueryState, Scanned, Scratch, Searcher, impl_scratch, query_state};
-pub use memory::MemorySplit;
-pub(crate) use memory::{CodesOnCard, Needs, Origin, Place};
+pub use memory_split::MemorySplit;
+pub(crate) use memory_split::{CodesOnCard, Needs, Origin, Place};
 pub use reports::{Description, Fact, HistogramBar, VerifyReport};
 
 use crate::build::options::{FamilyOptions, GivenOptions, OptionDoc};
@@ -304,7 +304,7 @@ impl dyn Stored + '_ {
         &self,
         directory: &dyn Generation,
         manifest: &Manifest,
-    ) -> Result<Option<Box<dyn rows::Rows>>, IndexError> {
+    ) -> Result<Option<Box<dyn rows::StoredRows>>, IndexError> {
         self.capabilities().rows.map(|rows| rows.rows_alone(directory, manifest)).transpose()
     }
 }

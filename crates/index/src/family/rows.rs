@@ -3,12 +3,14 @@
 use super::EachVector;
 use crate::error::IndexError;
 use crate::format::groups::GroupLayout;
+use crate::format::manifest::{FileEntry, Manifest};
 use crate::query::set::VectorSet;
+use bathyal_store::Generation;
 use bathyal_tier::Span;
 
 /// The positions of the vectors of an index. A unit is read by one read: a page, a record, a list, a
 /// partition.
-pub(crate) trait Rows {
+pub(crate) trait StoredRows {
     /// Returns the set of vectors with its file.
     fn set(&self) -> &VectorSet;
 
@@ -52,11 +54,11 @@ pub(crate) trait Moving {
     /// true.
     ///
     /// # Errors
-    /// As [`Rows::read`].
+    /// As [`StoredRows::read`].
     fn arrived(&mut self, bytes: &[u8], each: &mut EachVector<'_>) -> Result<bool, IndexError>;
 }
 
-impl<R: Rows + ?Sized> Rows for &R {
+impl<R: StoredRows + ?Sized> StoredRows for &R {
     fn set(&self) -> &VectorSet {
         (**self).set()
     }
@@ -95,7 +97,7 @@ pub(crate) struct PageRows<'a> {
     pub(crate) ordered: bool,
 }
 
-impl Rows for PageRows<'_> {
+impl StoredRows for PageRows<'_> {
     fn set(&self) -> &VectorSet {
         self.set
     }
@@ -130,18 +132,33 @@ impl Rows for PageRows<'_> {
 
 /// Pages of vectors without an open index.
 pub(crate) struct PagesAlone {
-    pub(crate) layout: GroupLayout,
-    pub(crate) set: VectorSet,
-    pub(crate) pages: u32,
+    layout: GroupLayout,
+    set: VectorSet,
+    pages: u32,
 }
 
 impl PagesAlone {
+    /// Returns the `pages` pages of `file`.
+    ///
+    /// # Errors
+    /// As [`VectorSet::of`].
+    pub(crate) fn open(
+        directory: &dyn Generation,
+        manifest: &Manifest,
+        file: &FileEntry,
+        layout: GroupLayout,
+        pages: u32,
+    ) -> Result<Box<dyn StoredRows>, IndexError> {
+        let set = VectorSet::of(directory, manifest, file)?;
+        Ok(Box::new(PagesAlone { layout, set, pages }))
+    }
+
     fn rows(&self) -> PageRows<'_> {
         PageRows { layout: &self.layout, set: &self.set, pages: self.pages, ordered: false }
     }
 }
 
-impl Rows for PagesAlone {
+impl StoredRows for PagesAlone {
     fn set(&self) -> &VectorSet {
         &self.set
     }

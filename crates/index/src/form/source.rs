@@ -8,21 +8,21 @@ use bathyal_vectors::VectorFile;
 
 /// Vectors in the element of the data, which are converted to the stored form as they are read.
 #[derive(Debug, Clone)]
-pub(crate) struct Source<'a> {
+pub(crate) struct SourceVectors<'a> {
     given: &'a VectorFile,
     form: Form,
     loss: Option<MeasuredLoss>,
     ids: Option<&'a IdRuns>,
 }
 
-impl<'a> Source<'a> {
-    pub(crate) fn new(given: &'a VectorFile, form: Form, loss: Option<MeasuredLoss>) -> Source<'a> {
-        Source { given, form, loss, ids: None }
+impl<'a> SourceVectors<'a> {
+    pub(crate) fn new(given: &'a VectorFile, form: Form, loss: Option<MeasuredLoss>) -> SourceVectors<'a> {
+        SourceVectors { given, form, loss, ids: None }
     }
 
     /// Sets the ids of the vectors, if they differ from the places.
-    pub(crate) fn with_ids(self, ids: Option<&'a IdRuns>) -> Source<'a> {
-        Source { ids, ..self }
+    pub(crate) fn with_ids(self, ids: Option<&'a IdRuns>) -> SourceVectors<'a> {
+        SourceVectors { ids, ..self }
     }
 
     /// Returns the ids of the vectors, if they differ from the places.

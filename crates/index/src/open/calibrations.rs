@@ -202,7 +202,7 @@ pub(super) fn read_log(log: &dyn Log, manifest: &Manifest) -> Result<Calibration
 }
 
 /// The queries of a calibration with their true neighbours.
-struct Sample {
+struct CalibrationSample {
     queries: RawQueries,
     /// `queries x largest k`.
     truth: IdFile,
@@ -319,7 +319,7 @@ impl Index {
         options: &CalibrateOptions,
         control: Control<'_>,
         progress: &dyn Progress,
-    ) -> Result<Sample, IndexError> {
+    ) -> Result<CalibrationSample, IndexError> {
         self.wait(control)?;
         let queries = &*self.in_own_element(queries);
         let mut random = rand::rngs::StdRng::seed_from_u64(SEED);
@@ -337,13 +337,13 @@ impl Index {
             Some(given) => rows_of(given, &rows)?,
             None => self.true_neighbors(&raw, wide, options.threads, control, progress)?,
         };
-        Ok(Sample { queries: raw, truth, k })
+        Ok(CalibrationSample { queries: raw, truth, k })
     }
 
     /// Measures the recall of efforts.
     fn curves(
         &self,
-        sample: &Sample,
+        sample: &CalibrationSample,
         threads: usize,
         control: Control<'_>,
         progress: &dyn Progress,
@@ -372,7 +372,7 @@ impl Index {
     /// Measures the efforts that are cheapest on a tier with this profile.
     fn add_points(
         &self,
-        sample: &Sample,
+        sample: &CalibrationSample,
         (k, profile): (usize, &TierProfile),
         threads: usize,
         control: Control<'_>,
@@ -400,7 +400,7 @@ impl Index {
     /// Returns the mean recall@k of a sample's queries at an effort.
     fn recall_at(
         &self,
-        sample: &Sample,
+        sample: &CalibrationSample,
         k: usize,
         effort: Effort,
         threads: usize,
@@ -543,7 +543,7 @@ impl Index {
     }
 }
 
-impl Sample {
+impl CalibrationSample {
     /// Returns the distances of the queries to their true neighbour number `k`.
     fn reach(&self, k: u32, lengths: &QueryLengths) -> Option<Reach> {
         let last = |query: usize| {

@@ -1,8 +1,8 @@
 //! The processor in place of a graphics card: if the user allows it, searches continue without a card that is
 //! missing or lost.
 
+use super::memory_plan::Division;
 use super::options::OpenOptions;
-use super::plan::Division;
 use super::pool::Standby;
 use super::tier::{LoadedPages, TierChoice};
 use crate::error::IndexError;

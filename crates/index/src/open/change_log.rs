@@ -1,6 +1,6 @@
 //! The log of an index's changes, and the state of an open index that follows from it.
 
-use super::plan::INSERTS_SHARE;
+use super::memory_plan::INSERTS_SHARE;
 use crate::error::IndexError;
 use crate::family::{MemorySplit, Opened, Stored};
 use crate::format::changes::{CHANGES_NAME, Change, ChangeLog};

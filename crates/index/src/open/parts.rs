@@ -5,7 +5,7 @@ use super::card_fallback::CardTrouble;
 use super::change_log::Changing;
 use super::known_places::KnownPlaces;
 use super::loaded::Loaded;
-use super::plan::SearchPlan;
+use super::memory_plan::SearchPlan;
 use super::pool::{JobContext, Pool, process};
 use super::store_traffic::StoreTraffic;
 use super::stored::StoredIndex;

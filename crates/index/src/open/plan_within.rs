@@ -40,7 +40,7 @@ pub(super) struct Planned {
     pub(super) more: Vec<SearchParams>,
     /// True if rows of the set can be found by their codes.
     pub(super) has_codes: bool,
-    /// Number of answers that may come late ([`Stages`](crate::query::within::Stages)).
+    /// Number of answers that may come late ([`CandidateStages`](crate::query::within::Stages)).
     pub(super) late: usize,
     pub(super) notes: Vec<String>,
 }

@@ -4,7 +4,7 @@ use super::{Index, OpenOptions};
 use crate::error::IndexError;
 use crate::families;
 use crate::family::EachVector;
-use crate::family::rows::Rows;
+use crate::family::rows::StoredRows;
 use crate::form::Form;
 use crate::form::inserted::IndexRow;
 use crate::format::manifest::Manifest;
@@ -79,7 +79,7 @@ pub fn salvage_vectors(
 
 /// Reads units from a file, many at once, or one by one if that fails.
 fn salvage_file(
-    rows: &dyn Rows,
+    rows: &dyn StoredRows,
     object: &dyn Object,
     progress: &dyn Progress,
     each: &mut EachVector<'_>,

@@ -3,7 +3,7 @@
 
 use super::Index;
 use super::control::{Waiting, check_control};
-use super::plan::SearchNeeds;
+use super::memory_plan::SearchNeeds;
 use super::pool::{AnsweredQuery, Job, JobContext, RawQueries};
 use super::vectors::NOWHERE;
 use crate::allocate::{try_with_capacity, try_zeros};

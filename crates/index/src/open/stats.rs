@@ -125,7 +125,7 @@ pub struct IndexStats {
 }
 
 /// A metric of an index in the text for Prometheus.
-struct Row<'a> {
+struct MetricRow<'a> {
     name: &'a str,
     kind: &'static str,
     help: &'a str,
@@ -133,13 +133,13 @@ struct Row<'a> {
 }
 
 /// Returns the row of a metric that only grows.
-fn counter<'a>(name: &'a str, help: &'a str, value: u64) -> Row<'a> {
-    Row { name, kind: "counter", help, value }
+fn counter<'a>(name: &'a str, help: &'a str, value: u64) -> MetricRow<'a> {
+    MetricRow { name, kind: "counter", help, value }
 }
 
 /// Returns the row of a metric that may fall.
-fn gauge<'a>(name: &'a str, help: &'a str, value: u64) -> Row<'a> {
-    Row { name, kind: "gauge", help, value }
+fn gauge<'a>(name: &'a str, help: &'a str, value: u64) -> MetricRow<'a> {
+    MetricRow { name, kind: "gauge", help, value }
 }
 
 /// Escapes a path for the value of a label.
@@ -190,7 +190,7 @@ impl IndexStats {
         rows.extend(self.cache_rows());
         rows.extend(self.request_rows());
         // Writing to a string does not fail.
-        for Row { name, kind, help, value } in rows {
+        for MetricRow { name, kind, help, value } in rows {
             let _ = writeln!(text, "# HELP bathyal_{name} {help}.\n# TYPE bathyal_{name} {kind}");
             let _ = writeln!(text, "bathyal_{name}{{index=\"{label}\"}} {value}");
         }
@@ -204,7 +204,7 @@ impl IndexStats {
     }
 
     /// Returns the rows of every index.
-    fn common_rows(&self) -> Vec<Row<'_>> {
+    fn common_rows(&self) -> Vec<MetricRow<'_>> {
         vec![
             gauge("vectors", "Vectors held", self.vectors),
             gauge("dram_bytes", "Bytes of memory held between searches", self.dram_bytes),
@@ -219,7 +219,7 @@ impl IndexStats {
     }
 
     /// Returns the rows of the page cache.
-    fn cache_rows(&self) -> Vec<Row<'_>> {
+    fn cache_rows(&self) -> Vec<MetricRow<'_>> {
         let Some(cache) = &self.cache else { return Vec::new() };
         vec![
             counter("cache_hits_total", "Pages copied from the cache", cache.hits),
@@ -231,7 +231,7 @@ impl IndexStats {
     }
 
     /// Returns the rows of the requests to a remote store.
-    fn request_rows(&self) -> Vec<Row<'_>> {
+    fn request_rows(&self) -> Vec<MetricRow<'_>> {
         let Some(asked) = &self.requests else { return Vec::new() };
         vec![
             counter("store_requests_total", "Requests sent to the store", asked.requests),
@@ -277,7 +277,7 @@ impl IndexStats {
     }
 
     /// Returns the rows of the graphics card.
-    fn card_rows(&self) -> Vec<Row<'_>> {
+    fn card_rows(&self) -> Vec<MetricRow<'_>> {
         let mut rows = Vec::new();
         if let Some(card) = &self.card {
             rows.extend([

@@ -9,7 +9,7 @@ use crate::format::manifest::{FileEntry, MANIFEST_NAME, Manifest};
 use bathyal_store::{Backing, Generation, Object, StoreError};
 use bathyal_tier::backend::dram::DramTier;
 use bathyal_tier::backend::file::FileOptions;
-use bathyal_tier::backend::mapped::{LoadEvent, MappedOptions, MappedTier, Source};
+use bathyal_tier::backend::mapped::{LoadEvent, LoadSource, MappedOptions, MappedTier};
 use bathyal_tier::layer::cache::{CacheOptions, CacheTier};
 use bathyal_tier::layer::stripe::StripeTier;
 use bathyal_tier::{Tier, TierError, TierProfile};
@@ -271,7 +271,7 @@ fn load_mapped(
         }
         !progress.cancelled()
     };
-    let source = Source { path: object.address(), len: entry.bytes, crc32c: entry.crc32c };
+    let source = LoadSource { path: object.address(), len: entry.bytes, crc32c: entry.crc32c };
     let fill = |offset: u64, bytes: &mut [u8]| {
         object.read_at(offset, bytes).map_err(|error| match error {
             StoreError::Io { operation, path, source } => TierError::io(operation, path, source),

@@ -6,7 +6,7 @@ use super::loaded::Loaded;
 use super::pool::Pool;
 use crate::allocate::{try_with_capacity, try_zeros};
 use crate::error::IndexError;
-use crate::family::rows::Rows;
+use crate::family::rows::StoredRows;
 use crate::form::Form;
 use crate::form::inserted::IndexRow;
 use crate::query::changes::Changes;
@@ -153,7 +153,7 @@ impl Index {
     /// Fills in vectors of an index whose files do not change after the build.
     fn fill_from_fixed(
         &self,
-        rows: &dyn Rows,
+        rows: &dyn StoredRows,
         changes: Option<&Arc<Changes>>,
         requested: &mut RequestedVectors,
         control: Control<'_>,
@@ -192,7 +192,7 @@ impl Index {
     /// reading all vectors can find them.
     fn units_of(
         &self,
-        rows: &dyn Rows,
+        rows: &dyn StoredRows,
         mut places: Vec<u32>,
         control: Control<'_>,
     ) -> Result<Option<Vec<u32>>, IndexError> {
@@ -234,7 +234,7 @@ impl Index {
     /// memory for it.
     fn locate(
         &self,
-        rows: &dyn Rows,
+        rows: &dyn StoredRows,
         requested: &mut RequestedVectors,
         control: Control<'_>,
     ) -> Result<(), IndexError> {
@@ -260,7 +260,7 @@ impl Index {
     /// Reads `units`, and calls `each` with the unit, the id and the stored bytes of each of their vectors.
     pub(super) fn walk(
         &self,
-        rows: &dyn Rows,
+        rows: &dyn StoredRows,
         units: impl Iterator<Item = u32>,
         control: Control<'_>,
         each: impl FnMut(u32, u32, &[u8]) -> Result<(), IndexError>,
@@ -304,7 +304,7 @@ impl Loaded {
         &self,
         engine: &mut Engine,
         width: u64,
-        rows: &dyn Rows,
+        rows: &dyn StoredRows,
         units: impl Iterator<Item = u32>,
         control: Control<'_>,
         each: impl FnMut(u32, u32, &[u8]) -> Result<(), IndexError>,
@@ -350,7 +350,7 @@ impl Loaded {
 /// Reads units in one batch, and calls `each` with their vectors.
 async fn read_units(
     cx: &Cx,
-    rows: &dyn Rows,
+    rows: &dyn StoredRows,
     units: &[u32],
     each: &RefCell<impl FnMut(u32, u32, &[u8]) -> Result<(), IndexError>>,
 ) -> Result<(), IndexError> {

@@ -5,7 +5,7 @@ use super::intake::Intake;
 use super::{CHECK_BYTES, READ_BYTES, Work, sample_rows};
 use crate::build::codes::CodeChoice;
 use crate::error::IndexError;
-use crate::form::source::Source;
+use crate::form::source::SourceVectors;
 use crate::query::codes::VectorCodes;
 use bathyal_kernels::quantize::{CodeKind, Codec, EncodeScratch, SCAN_BLOCK};
 use bathyal_vectors::{RowReader, VectorError};
@@ -47,7 +47,7 @@ pub(crate) struct FloatRows<'a> {
 }
 
 impl<'a> FloatRows<'a> {
-    pub(crate) fn new(data: &Source<'a>, intake: &'a Intake, ahead_bytes: usize) -> FloatRows<'a> {
+    pub(crate) fn new(data: &SourceVectors<'a>, intake: &'a Intake, ahead_bytes: usize) -> FloatRows<'a> {
         let stored = vec![0; data.row_bytes()];
         FloatRows { given: RowReader::new(data.given(), ahead_bytes), intake, stored }
     }

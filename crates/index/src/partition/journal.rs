@@ -2,7 +2,7 @@
 
 use super::pieces::{SpilledPart, check_parts, pieces, spill_files_exist};
 use super::staged::{BuildShape, Staged};
-use crate::build::Stages;
+use crate::build::StageTimes;
 use crate::build::journal::{self, holds, require};
 use crate::error::IndexError;
 use crate::format::appender::Written;
@@ -51,7 +51,7 @@ impl<S: Default + Serialize + DeserializeOwned> Journal<S> {
     }
 
     /// Replaces the journal in `directory`. The files that it names are already synced.
-    pub(crate) fn write(&mut self, directory: &dyn Draft, stages: &Stages) -> Result<(), IndexError> {
+    pub(crate) fn write(&mut self, directory: &dyn Draft, stages: &StageTimes) -> Result<(), IndexError> {
         self.seconds = stages.seconds_so_far();
         journal::write(directory, self)
     }

@@ -18,7 +18,7 @@ pub(crate) mod staged;
 
 use crate::build::options::BuildOptions;
 use crate::error::IndexError;
-use crate::form::source::Source;
+use crate::form::source::SourceVectors;
 use crate::format::appender::Written;
 use crate::format::identity::Identity;
 use bathyal_store::Draft;
@@ -48,7 +48,7 @@ pub(crate) fn sample_rows(count: usize, dim: usize) -> usize {
 
 /// The inputs that all stages of a build share; `L` is the family's layout and `O` its options.
 pub(crate) struct Work<'a, L, O> {
-    pub(crate) data: &'a Source<'a>,
+    pub(crate) data: &'a SourceVectors<'a>,
     pub(crate) options: &'a BuildOptions,
     /// The options of the family.
     pub(crate) own: &'a O,

@@ -4,7 +4,7 @@ use super::Work;
 use super::intake::Intake;
 use super::spread::{ID_BYTES, Spilled, spill_name};
 use crate::allocate::try_with_capacity;
-use crate::build::Stages;
+use crate::build::StageTimes;
 use crate::build::journal::{holds, require};
 use crate::error::IndexError;
 use crate::format::appender::Written;
@@ -107,7 +107,7 @@ impl Ordered {
         piece: Piece,
         (units, exchanged): (Vec<usize>, Option<usize>),
         before: u64,
-        stages: &mut Stages,
+        stages: &mut StageTimes,
     ) -> Result<Ordered, IndexError> {
         let (space, ids) = if work.placed_at_once() {
             work.progress.stage("loading vectors", work.data.count() as u64);

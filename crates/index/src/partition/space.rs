@@ -7,7 +7,7 @@
 
 use crate::allocate::try_with_capacity;
 use crate::error::IndexError;
-use crate::form::source::Source;
+use crate::form::source::SourceVectors;
 use crate::partition::placement::project::{dot, dot_u8};
 use crate::partition::placement::{Points, READS_AHEAD};
 use crate::partition::{CHECK_BYTES, READ_BYTES};
@@ -36,7 +36,7 @@ pub(crate) struct Space {
 
 impl Space {
     /// Returns the bytes that a space over `data` takes.
-    pub(crate) fn planned_bytes(data: &Source<'_>, metric: Metric) -> u64 {
+    pub(crate) fn planned_bytes(data: &SourceVectors<'_>, metric: Metric) -> u64 {
         Space::planned_rows(data.count(), data.row_bytes(), metric)
     }
 
@@ -85,7 +85,7 @@ impl Space {
 
     /// Loads the rows of `data`, normalised for cosine if the element can represent that.
     pub(crate) fn load(
-        data: &Source<'_>,
+        data: &SourceVectors<'_>,
         metric: Metric,
         threads: usize,
         progress: &dyn Progress,

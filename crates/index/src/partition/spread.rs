@@ -37,14 +37,14 @@ pub(crate) fn spill_name(part: usize) -> String {
 }
 
 /// The vectors of a sample, as points.
-pub(crate) struct Sample {
+pub(crate) struct SampledPoints {
     rows: Vec<f32>,
     /// The ids of the vectors, ascending.
     ids: Vec<usize>,
     dim: usize,
 }
 
-impl Points for Sample {
+impl Points for SampledPoints {
     fn dim(&self) -> usize {
         self.dim
     }
@@ -74,15 +74,15 @@ pub(crate) fn longest<L, O>(work: &Work<'_, L, O>) -> Result<Option<f32>, IndexE
     Ok(Some(longest))
 }
 
-impl Sample {
+impl SampledPoints {
     /// Reads a random sample of the data.
-    pub(crate) fn read<L, O>(work: &Work<'_, L, O>, intake: &Intake) -> Result<Sample, IndexError> {
+    pub(crate) fn read<L, O>(work: &Work<'_, L, O>, intake: &Intake) -> Result<SampledPoints, IndexError> {
         let (count, dim) = (work.data.count(), intake.point_dim());
         let rows = sample_rows(count, work.data.dim());
         let mut random = rand::rngs::StdRng::seed_from_u64(work.options.seed);
         let mut ids = rand::seq::index::sample(&mut random, count, rows).into_vec();
         ids.sort_unstable();
-        let mut sample = Sample { rows: vec![0.0; rows * dim], ids, dim };
+        let mut sample = SampledPoints { rows: vec![0.0; rows * dim], ids, dim };
         let mut stored = vec![0; work.data.row_bytes()];
         let mut data = RowReader::new(work.data.given(), 0);
         for (id, row) in sample.ids.iter().zip(sample.rows.chunks_exact_mut(dim)) {
@@ -110,7 +110,7 @@ impl Sample {
 
 /// Returns the planes that divide the data into parts of about the planned size.
 fn planes<L, O>(work: &Work<'_, L, O>, intake: &Intake, copies: Copies) -> Result<Planes, IndexError> {
-    let sample = Sample::read(work, intake)?;
+    let sample = SampledPoints::read(work, intake)?;
     let (rows, count, seed) = (sample.ids.len(), work.data.count(), work.options.seed);
     Ok(match copies {
         Copies::One => Planes::new(&sample, rows, count, work.rows, seed),

@@ -8,9 +8,9 @@ use super::pieces::{Ordered, Piece, pieces, remove_spilled};
 use super::spread::Copies;
 use crate::build::options::{BuildOptions, BuildReport, Builder, Details, Job};
 use crate::build::publishing::{Note, Start, publish, publish_finished};
-use crate::build::{Stages, journal};
+use crate::build::{StageTimes, journal};
 use crate::error::IndexError;
-use crate::form::source::Source;
+use crate::form::source::SourceVectors;
 use crate::format::appender::{Appender, Written};
 use crate::format::identity::Identity;
 use crate::format::manifest::Manifest;
@@ -31,10 +31,10 @@ pub(crate) trait Staged: Builder + Sized {
     const STEPS_VERSION: u32;
 
     /// Returns the most vectors that are placed together.
-    fn rows(&self, data: &Source<'_>, options: &BuildOptions) -> Result<usize, IndexError>;
+    fn rows(&self, data: &SourceVectors<'_>, options: &BuildOptions) -> Result<usize, IndexError>;
 
     /// Returns the layout of the index with this identity.
-    fn layout(&self, data: &Source<'_>, identity: Identity) -> Result<Self::Layout, IndexError>;
+    fn layout(&self, data: &SourceVectors<'_>, identity: Identity) -> Result<Self::Layout, IndexError>;
 
     /// Returns how vectors are placed.
     fn placing(layout: &Self::Layout) -> Placing;
@@ -68,7 +68,7 @@ pub(crate) trait Staged: Builder + Sized {
     /// the size of the data in units of a million vectors of 128 dimensions.
     fn rest(
         &self,
-        data: &Source<'_>,
+        data: &SourceVectors<'_>,
         layout: &Self::Layout,
         steps: &Self::Steps,
         values: f64,
@@ -79,7 +79,7 @@ pub(crate) trait Staged: Builder + Sized {
         work: &Work<'_, Self::Layout, Self>,
         intake: &Intake,
         journal: &mut Journal<Self::Steps>,
-        stages: &mut Stages,
+        stages: &mut StageTimes,
     ) -> Result<Manifest, IndexError>;
 
     /// Returns the details of the build report that only this family has.
@@ -142,7 +142,7 @@ pub(crate) fn build<B: Staged>(job: Job<'_>, own: &B) -> Result<BuildReport, Ind
         Start::After(journal) => journal,
         Start::Anew => Journal::new(fingerprint.clone()),
     };
-    let mut stages = Stages::begin_after(journal.seconds);
+    let mut stages = StageTimes::begin_after(journal.seconds);
     let work =
         Work { data, options, own, layout, identity, rows, threads, directory: draft.as_ref(), progress };
     announce(&work, &journal);
@@ -179,7 +179,7 @@ pub(crate) enum FirstStage {
 /// Returns the stages after `first`, if `placed` vectors are placed and `steps` are done, with their expected
 /// seconds on a reference machine.
 pub(crate) fn stages<B: Staged>(
-    data: &Source<'_>,
+    data: &SourceVectors<'_>,
     own: &B,
     layout: &B::Layout,
     (first, placed): (FirstStage, usize),
@@ -199,7 +199,7 @@ pub(crate) fn stages<B: Staged>(
 
 /// Returns the stages of a new build that keeps `rows` vectors in memory at once.
 pub(crate) fn all_stages<B: Staged>(
-    data: &Source<'_>,
+    data: &SourceVectors<'_>,
     own: &B,
     layout: &B::Layout,
     rows: usize,
@@ -213,7 +213,7 @@ pub(crate) fn all_stages<B: Staged>(
 fn divide<B: Staged>(
     work: &Work<'_, B::Layout, B>,
     journal: &mut Journal<B::Steps>,
-    stages: &mut Stages,
+    stages: &mut StageTimes,
 ) -> Result<Intake, IndexError> {
     let mut intake = Intake { longest: journal.longest.map(f32::from_bits), ..work.intake() };
     if !journal.parts.is_empty() {
@@ -234,7 +234,7 @@ fn place<B: Staged>(
     work: &Work<'_, B::Layout, B>,
     intake: &mut Intake,
     journal: &mut Journal<B::Steps>,
-    stages: &mut Stages,
+    stages: &mut StageTimes,
 ) -> Result<(), IndexError> {
     let pieces = pieces(&journal.parts, work.rows);
     if journal.placed == pieces.len() {

@@ -73,10 +73,10 @@ impl RowFilter {
 
     /// Returns the stages of a query for `k` neighbours with the calibration's candidate list `list`, of at
     /// most `most` candidates.
-    pub(crate) fn stages(&self, list: usize, k: usize, most: usize) -> Stages {
+    pub(crate) fn stages(&self, list: usize, k: usize, most: usize) -> CandidateStages {
         let list = list.max(k.saturating_mul(2)).min(most);
         let first = list.div_ceil(2);
-        Stages { first, list, most, late: self.late, ..Stages::default() }
+        CandidateStages { first, list, most, late: self.late, ..CandidateStages::default() }
     }
 }
 
@@ -89,7 +89,7 @@ pub(crate) fn most_of(list: usize, late: usize, count: u32) -> usize {
 
 /// The stages of a query: ranges of candidates, the best first, that are compared one after the other.
 #[derive(Debug, Default)]
-pub(crate) struct Stages {
+pub(crate) struct CandidateStages {
     /// End of the first stage. Answers behind it are late.
     first: usize,
     list: usize,
@@ -100,10 +100,10 @@ pub(crate) struct Stages {
     before: Vec<f32>,
 }
 
-impl Stages {
+impl CandidateStages {
     /// Returns a single stage with the whole list, for queries that may find any vector.
-    pub(crate) fn one(list: usize) -> Stages {
-        Stages { list, most: list, late: NEVER_LATE, ..Stages::default() }
+    pub(crate) fn one(list: usize) -> CandidateStages {
+        CandidateStages { list, most: list, late: NEVER_LATE, ..CandidateStages::default() }
     }
 
     /// Returns the range of candidates to compare next, or `None` at the end. `best` are the nearest so far.

@@ -10,7 +10,7 @@ use bathyal_index::{
     QueryStats, SearchOptions, SearchResult, TierChoice, build, verify,
 };
 use bathyal_kernels::{Element, Metric};
-use bathyal_tier::backend::sim::{Fault, SimHandle, SimOptions, SimTier, When};
+use bathyal_tier::backend::sim::{SimFault, SimHandle, SimOptions, SimTier, When};
 use bathyal_tier::{Control, Tier};
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::groundtruth::{exact_neighbors, recall};
@@ -153,7 +153,7 @@ fn a_partition_that_could_not_be_read_is_read_again_by_the_next_query() {
     build(&data, &path, &build_options(OWN), &Silent).unwrap();
     let expected =
         search(&Index::open(&path, &OpenOptions::default()).unwrap(), &queries, &search_options(4, 1));
-    for fault in [Fault::Error(5), Fault::Short(100), Fault::Flip(8000)] {
+    for fault in [SimFault::Error(5), SimFault::Short(100), SimFault::Flip(8000)] {
         let script = vec![(When::Nth(7), fault)];
         let (index, sim) = simulated(&path, None, SimOptions { script, ..SimOptions::default() });
         let failed = index.search(&queries, &search_options(4, 200), Control::default());

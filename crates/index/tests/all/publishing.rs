@@ -16,7 +16,7 @@ use bathyal_index::{
 use bathyal_kernels::Element;
 use bathyal_kernels::Metric;
 use bathyal_store::disk::Disk;
-use bathyal_store::faulty::{Fault, Faults, SimulatedDisk};
+use bathyal_store::faulty::{DiskFault, Faults, SimulatedDisk};
 use bathyal_store::local::LocalStore;
 use bathyal_store::stripe::Striping;
 use bathyal_store::{Store, StoreError};
@@ -313,7 +313,7 @@ impl<'a> Sweep<'a> {
     /// Returns a sweep that begins with the disk of a killed build.
     fn after_kill(mut self, operation: usize) -> Sweep<'a> {
         let trial = self.start.copy(true);
-        trial.faults.inject(operation, Fault::Kill);
+        trial.faults.inject(operation, DiskFault::Kill);
         trial.build(self.old.is_some()).unwrap_err();
         self.start = Trial::on(trial.data, trial.kind, trial.disk.copy(), true);
         self.resumes = true;
@@ -322,11 +322,11 @@ impl<'a> Sweep<'a> {
 
     /// Builds with `fault` at one operation after the other, until the build has no such operation. The disk
     /// then loses power if there is a seed. Returns the number of operations.
-    fn run(&self, exchange: bool, fault: Fault, power_loss_seed: Option<u64>) -> usize {
+    fn run(&self, exchange: bool, fault: DiskFault, power_loss_seed: Option<u64>) -> usize {
         let stride = match self.start.kind.in_parts {
             _ if strikes_all() => 1,
             true => STRIDE,
-            false if fault == Fault::Kill && power_loss_seed.is_none() && !self.resumes => 1,
+            false if fault == DiskFault::Kill && power_loss_seed.is_none() && !self.resumes => 1,
             false => OTHER_STRIDE,
         };
         for number in (0..).step_by(stride) {
@@ -371,23 +371,23 @@ impl<'a> Sweep<'a> {
 fn sweep(kind: Kind) {
     let data = Data::new();
     let fresh = Sweep::new(&data, kind, false);
-    let operations = fresh.run(true, Fault::Kill, None);
+    let operations = fresh.run(true, DiskFault::Kill, None);
     // An index of one file has the fewest operations.
     assert!(operations > 30, "{kind:?}: the sweep found {operations} operations");
-    fresh.run(true, Fault::Kill, Some(7));
+    fresh.run(true, DiskFault::Kill, Some(7));
     // A conversion does not replace an index.
     if kind.from.is_some() {
-        fresh.run(true, Fault::Full, None);
-        fresh.run(true, Fault::Once(libc::EIO), None);
+        fresh.run(true, DiskFault::Full, None);
+        fresh.run(true, DiskFault::Once(libc::EIO), None);
         return;
     }
     let replacing = Sweep::new(&data, kind, true);
-    for fault in [Fault::Kill, Fault::Full, Fault::Once(libc::EIO)] {
+    for fault in [DiskFault::Kill, DiskFault::Full, DiskFault::Once(libc::EIO)] {
         replacing.run(true, fault, None);
     }
-    replacing.run(true, Fault::Kill, Some(8));
+    replacing.run(true, DiskFault::Kill, Some(8));
     // A build that continues another one may be killed, too.
-    Sweep::new(&data, kind, true).after_kill(operations * 2 / 3).run(true, Fault::Kill, None);
+    Sweep::new(&data, kind, true).after_kill(operations * 2 / 3).run(true, DiskFault::Kill, None);
 }
 
 #[test]
@@ -407,16 +407,16 @@ fn striped_indexes_are_published_whole_or_not_at_all() {
     ];
     for (_, kind) in kinds.into_iter().enumerate().filter(|(number, _)| case_runs(*number, 2)) {
         let replacing = Sweep::new(&data, kind, true);
-        let operations = replacing.run(true, Fault::Kill, None);
-        for fault in [Fault::Full, Fault::Once(libc::EIO)] {
+        let operations = replacing.run(true, DiskFault::Kill, None);
+        for fault in [DiskFault::Full, DiskFault::Once(libc::EIO)] {
             replacing.run(true, fault, None);
         }
-        replacing.run(false, Fault::Kill, Some(8));
-        replacing.after_kill(operations / 2).run(true, Fault::Kill, Some(9));
+        replacing.run(false, DiskFault::Kill, Some(8));
+        replacing.after_kill(operations / 2).run(true, DiskFault::Kill, Some(9));
     }
     let converted =
         Kind { striped: [true, true], ..converted(GraphLayoutChoice::Padded, GraphLayoutChoice::Csr) };
-    Sweep::new(&data, converted, false).run(true, Fault::Kill, None);
+    Sweep::new(&data, converted, false).run(true, DiskFault::Kill, None);
 }
 
 #[test]
@@ -424,7 +424,7 @@ fn graphs_with_held_out_vectors_are_published_whole_or_not_at_all() {
     let data = Data::new();
     Sweep::new(&data, Kind { held_out: true, ..graph(GraphLayoutChoice::Csr) }, true).run(
         true,
-        Fault::Kill,
+        DiskFault::Kill,
         None,
     );
 }
@@ -452,12 +452,12 @@ fn sets_in_parts_are_published_whole_or_not_at_all() {
         let data = Data::new();
         let kind = Kind { in_parts: true, ..kind };
         let sweep = Sweep::new(&data, kind, true);
-        let operations = sweep.run(true, Fault::Kill, None);
+        let operations = sweep.run(true, DiskFault::Kill, None);
         assert!(operations > 100, "{kind:?}: the sweep found {operations} operations");
         if strikes_all() {
-            sweep.run(true, Fault::Full, None);
-            sweep.run(true, Fault::Kill, Some(11));
-            sweep.after_kill(operations / 2).run(true, Fault::Kill, None);
+            sweep.run(true, DiskFault::Full, None);
+            sweep.run(true, DiskFault::Kill, Some(11));
+            sweep.after_kill(operations / 2).run(true, DiskFault::Kill, None);
         }
     }
 }
@@ -467,11 +467,11 @@ fn graphs_in_parts_are_published_whole_or_not_at_all() {
     let data = Data::new();
     let kind = Kind { held_out: true, in_parts: true, ..graph(GraphLayoutChoice::Padded) };
     let sweep = Sweep::new(&data, kind, true);
-    let operations = sweep.run(true, Fault::Kill, None);
+    let operations = sweep.run(true, DiskFault::Kill, None);
     assert!(operations > 150, "the sweep found {operations} operations");
-    sweep.run(true, Fault::Full, None);
-    sweep.run(true, Fault::Kill, Some(11));
-    sweep.after_kill(operations / 2).run(true, Fault::Kill, None);
+    sweep.run(true, DiskFault::Full, None);
+    sweep.run(true, DiskFault::Kill, Some(11));
+    sweep.after_kill(operations / 2).run(true, DiskFault::Kill, None);
 }
 
 #[test]
@@ -491,8 +491,8 @@ fn groups_are_published_whole_or_not_at_all_without_exchange_of_names() {
     let data = Data::new();
     for old in [false, true] {
         let sweep = Sweep::new(&data, CLUSTER, old);
-        sweep.run(false, Fault::Kill, None);
-        (0..full_or_quick(10, 3)).for_each(|seed| _ = sweep.run(false, Fault::Kill, Some(seed << 16)));
+        sweep.run(false, DiskFault::Kill, None);
+        (0..full_or_quick(10, 3)).for_each(|seed| _ = sweep.run(false, DiskFault::Kill, Some(seed << 16)));
     }
 }
 
@@ -530,7 +530,7 @@ fn a_killed_build_continues_after_its_last_finished_stage() {
         let mut stage_counts = Vec::new();
         for number in 0.. {
             let trial = sweep.start.copy(true);
-            trial.faults.inject(number, Fault::Kill);
+            trial.faults.inject(number, DiskFault::Kill);
             let killed = trial.build(true);
             trial.faults.clear();
             if killed.is_ok() || trial.answers().as_ref() == Some(&sweep.new) {

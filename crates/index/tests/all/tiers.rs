@@ -9,7 +9,7 @@ use bathyal_index::{
 };
 use bathyal_kernels::Element;
 use bathyal_tier::backend::file::Method;
-use bathyal_tier::backend::sim::{FaultRates, Latency, SimOptions, SimTier};
+use bathyal_tier::backend::sim::{FaultRates, LatencyDistribution, SimOptions, SimTier};
 use bathyal_tier::layer::cache::{CacheOptions, CacheTier};
 use bathyal_tier::{Control, Tier};
 use bathyal_vectors::VectorFile;
@@ -86,7 +86,7 @@ fn costs(index: &Index, found: &SearchResult) -> Vec<QueryStats> {
 fn check_tiers(index: &Index, queries: &VectorFile) {
     let expected = search(index, queries, SearchMode::Batched).unwrap();
     let slow = SimOptions {
-        latency: Latency::Uniform { low_ns: 1_000, high_ns: 900_000 },
+        latency: LatencyDistribution::Uniform { low_ns: 1_000, high_ns: 900_000 },
         depth: 5,
         rates: FaultRates { delay: 0.1, reorder: 0.5, refuse: 0.2, ..FaultRates::NONE },
         ..SimOptions::default()

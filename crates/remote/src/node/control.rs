@@ -1,7 +1,7 @@
 //! A control connection of the node, and the thread that replies to its requests until the client
 //! disconnects.
 
-use super::memory::RegionFile;
+use super::region_memory::RegionFile;
 use super::regions::{Draft, RefusedRequest};
 use super::session::Session;
 use super::{ControlConnection, NodeState, NodeStatus};

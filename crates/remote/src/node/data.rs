@@ -2,7 +2,7 @@
 //! is two buffers of fixed size, whatever the client requests.
 
 use super::NodeCounters;
-use super::memory::NodeRegion;
+use super::region_memory::NodeRegion;
 use super::regions::RegionMap;
 use super::session::Session;
 use crate::wire::{OPERATION_HEAD_BYTES, OperationHead, Outcome, RESPONSE_HEAD_BYTES, ResponseHead, Verb};

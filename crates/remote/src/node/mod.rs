@@ -8,10 +8,10 @@
 mod control;
 mod data;
 mod listen;
-mod memory;
 #[cfg(test)]
 mod model;
 mod rdma;
+mod region_memory;
 mod regions;
 mod session;
 

@@ -3,7 +3,7 @@
 
 use super::NodeCounters;
 use super::data::{DataConnection, NextStep};
-use super::memory::NodeRegion;
+use super::region_memory::NodeRegion;
 use super::session::Session;
 use crate::wire::{OperationHead, Outcome, RESPONSE_HEAD_BYTES, ResponseHead, Verb};
 use std::io::{self, ErrorKind, Read, Write};

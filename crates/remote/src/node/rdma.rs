@@ -1,7 +1,7 @@
 //! RDMA access of a session: queue pairs and registered regions. Each session has its own protection domain,
 //! so that its remote keys are of no use on connections of other sessions.
 
-use super::memory::{AtomicsClaim, AtomicsExecutor, NodeRegion};
+use super::region_memory::{AtomicsClaim, AtomicsExecutor, NodeRegion};
 use super::regions::RefusedRequest;
 use crate::control::Refusal;
 use crate::identity::random;

@@ -2,7 +2,7 @@
 //!
 //! A region is freed when neither a published generation nor a session refers to it any more.
 
-use super::memory::NodeRegion;
+use super::region_memory::NodeRegion;
 use crate::control::{ObjectEntry, Refusal};
 use crate::identity::random;
 use std::collections::{BTreeMap, HashMap};

@@ -1,7 +1,7 @@
 //! Sessions of clients that have sent the token. A session lasts as long as its control connection.
 
-use super::memory::{AtomicsClaim, AtomicsExecutor, NodeRegion};
 use super::rdma::RdmaAccess;
+use super::region_memory::{AtomicsClaim, AtomicsExecutor, NodeRegion};
 use super::regions::{Generation, RefusedRequest, RegionMap};
 use crate::control::Refusal;
 use crate::verbs::Endpoint;

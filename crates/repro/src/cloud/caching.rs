@@ -93,13 +93,12 @@ pub(super) fn measure(
         let beams: Vec<Option<u32>> = if subject == GRAPH { BEAMS.map(Some).to_vec() } else { vec![None] };
         for beam in beams {
             let Some(point) = reaching(&measured.points, set, subject, beam) else { continue };
-            let (effort, recall) = (point.effort, point.recall);
-            let Some(traced) = trace_search(experiment, set, &stored, (subject, effort, recall))? else {
+            let Some(traced) = trace_search(experiment, set, &stored, subject, point)? else {
                 measured.note(&format!(
                     "caches in front of {}, {}: left out, because the trace does not have as many reads as \
                      were counted",
                     subject.name(),
-                    effort.words()
+                    point.effort.words()
                 ))?;
                 continue;
             };
@@ -137,12 +136,14 @@ fn trace_search(
     experiment: &CloudExperiment<'_>,
     set: &CloudSet,
     stored: &StoredIndex,
-    (subject, effort, recall): (CloudSubject, SweepEffort, f64),
+    subject: CloudSubject,
+    point: &CloudPoint,
 ) -> Result<Option<TracedSearch>, Failure> {
     let trace = Trace::in_memory(MOST_READS);
     let sink = trace.clone();
     let wrap = move |tier: Arc<dyn Tier>| Ok(Arc::new(TraceTier::new(tier, sink.clone())) as Arc<dyn Tier>);
     let index = stored.open_fast(Some(Arc::new(wrap)))?;
+    let (effort, recall) = (point.effort, point.recall);
     let options = effort.options(experiment.arguments.k, 1, 1);
     let result = index.search(&set.query_set.queries, &options, experiment.control)?;
     // Queues deliver their last records when search threads close them, some time after the search.

@@ -174,7 +174,9 @@ impl E2lshExperiment<'_> {
         (base, built): (&VectorFile, &BuiltTables),
         filter: Option<&Filter>,
         tier: &Arc<dyn Tier>,
-        (query_set, parameters, parallelism): (&QuerySet, SearchParameters, Parallelism),
+        query_set: &QuerySet,
+        parameters: SearchParameters,
+        parallelism: Parallelism,
     ) -> Result<Outcome, Failure> {
         let distance = Distance::new(base.element(), Metric::L2, base.dim());
         let searcher = Searcher { built, filter, base, distance };
@@ -191,9 +193,9 @@ impl E2lshExperiment<'_> {
         (query_set, parameters): (&QuerySet, SearchParameters),
     ) -> Result<PaperPoint, Failure> {
         let parallelism = self.parallelism();
-        let outcome = self.search_once((base, built), filter, tier, (query_set, parameters, parallelism))?;
-        let how = (parameters, parallelism.threads, parallelism.in_flight);
-        Ok(PaperPoint::new((experiment, variant), built, base.count(), how, &[outcome]))
+        let outcome = self.search_once((base, built), filter, tier, query_set, parameters, parallelism)?;
+        let (vectors, outcomes) = (base.count(), [outcome]);
+        Ok(PaperPoint::new((experiment, variant), built, vectors, parameters, parallelism, &outcomes))
     }
 
     /// Reads the tables into memory and returns them as a tier.

@@ -99,7 +99,9 @@ fn measure_paper(
             (base, built),
             None,
             &tier,
-            (query_set, parameters, experiment.parallelism()),
+            query_set,
+            parameters,
+            experiment.parallelism(),
         )?;
         if outcome.ratio <= f64::from(experiment.arguments.ratio) {
             reached = Some(parameters);
@@ -112,13 +114,16 @@ fn measure_paper(
                 (base, built),
                 None,
                 &tier,
-                (query_set, parameters, experiment.parallelism()),
+                query_set,
+                parameters,
+                experiment.parallelism(),
             )
         });
         let outcomes = again.collect::<Result<Vec<_>, _>>()?;
         let (labels, parallelism) = (("growth", "memory".to_owned()), experiment.parallelism());
-        let how = (parameters, parallelism.threads, parallelism.in_flight);
-        Ok::<PaperPoint, Failure>(PaperPoint::new(labels, built, base.count(), how, &outcomes))
+        let vectors = base.count();
+        let point = PaperPoint::new(labels, built, vectors, parameters, parallelism, &outcomes);
+        Ok::<PaperPoint, Failure>(point)
     });
     drop(tier);
     if !whole {

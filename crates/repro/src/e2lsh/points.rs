@@ -4,7 +4,7 @@ use bathyal_kernels::lsh::{Ladder, collision_probability};
 use serde::Serialize;
 
 use super::build::BuiltTables;
-use super::run::Outcome;
+use super::run::{Outcome, Parallelism};
 use super::search::SearchParameters;
 use crate::numbers::median;
 
@@ -66,7 +66,8 @@ impl PaperPoint {
         (experiment, variant): (&'static str, String),
         built: &BuiltTables,
         vectors: usize,
-        (parameters, threads, in_flight): (SearchParameters, usize, usize),
+        parameters: SearchParameters,
+        parallelism: Parallelism,
         outcomes: &[Outcome],
     ) -> PaperPoint {
         let (ladder, counters) = (built.hashes.ladder(), outcomes[0].counters);
@@ -83,8 +84,8 @@ impl PaperPoint {
             radii: ladder.radii,
             block_bytes: built.plan.layout.block_bytes,
             candidates: parameters.candidates,
-            threads,
-            in_flight,
+            threads: parallelism.threads,
+            in_flight: parallelism.in_flight,
             ratio: outcomes[0].ratio,
             within: outcomes[0].within,
             searched_radii: counters.mean(|counters| counters.radii),

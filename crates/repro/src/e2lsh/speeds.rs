@@ -134,16 +134,18 @@ fn measure_in_turns(
                 tables,
                 None,
                 &cell.device.tier,
-                (query_set, cell.parameters, cell.parallelism),
+                query_set,
+                cell.parameters,
+                cell.parallelism,
             )?);
             done += 1;
             bathyal_vectors::progress::Progress::advance(&progress, done);
         }
     }
     let point = |cell: &Cell<'_>, outcomes: &[_]| {
-        let how = (cell.parameters, cell.parallelism.threads, cell.parallelism.in_flight);
         let labels = (cell.experiment, cell.device.name.clone());
-        let point = PaperPoint::new(labels, &chosen.built, base.count(), how, outcomes);
+        let point =
+            PaperPoint::new(labels, &chosen.built, base.count(), cell.parameters, cell.parallelism, outcomes);
         PaperPoint { emulated: cell.device.emulated, ..point }
     };
     let points: Vec<PaperPoint> =
@@ -273,7 +275,7 @@ pub(super) fn synchronous(
         let cold: Arc<dyn Tier> = Arc::new(MmapTier::cold(path)?);
         let before = waited_faults();
         let search = |tier, parallelism| {
-            experiment.search_once((base, &chosen.built), None, tier, (&query_set, parameters, parallelism))
+            experiment.search_once((base, &chosen.built), None, tier, &query_set, parameters, parallelism)
         };
         outcomes[0].push(search(&cold, alone)?);
         faults += waited_faults() - before;
@@ -284,8 +286,9 @@ pub(super) fn synchronous(
         }
     }
     let point = |at: usize, variant: String, parallelism: Parallelism| {
-        let how = (parameters, 1, parallelism.in_flight);
-        PaperPoint::new(("synchronous", variant), &chosen.built, base.count(), how, &outcomes[at])
+        let labels = ("synchronous", variant);
+        let vectors = base.count();
+        PaperPoint::new(labels, &chosen.built, vectors, parameters, parallelism, &outcomes[at])
     };
     let runs = count as f64 * f64::from(experiment.arguments.repeats);
     let emulated = |point| PaperPoint { emulated: true, ..point };

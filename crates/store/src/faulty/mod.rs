@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A fault to inject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub enum DiskFault {
     /// The process is killed: half of a write is done, and all later operations fail.
     Kill,
     /// This operation alone fails, with this error number of the system.
@@ -32,7 +32,7 @@ pub enum Fault {
 struct FaultyState {
     operations: usize,
     /// The fault, and the number of the operation to inject it at.
-    fault: Option<(usize, Fault)>,
+    fault: Option<(usize, DiskFault)>,
     /// A description of the operation that failed, once the fault was injected.
     failed_operation: Option<String>,
     is_killed: bool,
@@ -80,7 +80,7 @@ impl Faults {
     }
 
     /// Injects `fault` at operation number `number`, counted from 0 from now on.
-    pub fn inject(&self, number: usize, fault: Fault) {
+    pub fn inject(&self, number: usize, fault: DiskFault) {
         let mut state = self.state();
         (state.operations, state.fault, state.failed_operation) = (0, Some((number, fault)), None);
         (state.is_killed, state.is_full) = (false, false);
@@ -115,17 +115,17 @@ impl Faults {
             let path = path.map_or(String::new(), |path| path.display().to_string());
             state.failed_operation = Some(format!("operation {at}, {what} {path}: {fault:?}"));
             match fault {
-                Fault::Once(errno) | Fault::Twice(errno) => {
+                DiskFault::Once(errno) | DiskFault::Twice(errno) => {
                     return Verdict::Refuse(io::Error::from_raw_os_error(errno));
                 }
-                Fault::Full => state.is_full = true,
-                Fault::Kill => {
+                DiskFault::Full => state.is_full = true,
+                DiskFault::Kill => {
                     state.is_killed = true;
                     return if what == "write" { Verdict::DoHalf } else { Verdict::Refuse(killed()) };
                 }
             }
         }
-        if let Fault::Twice(errno) = fault
+        if let DiskFault::Twice(errno) = fault
             && number == at + 1
         {
             return Verdict::Refuse(io::Error::from_raw_os_error(errno));

@@ -1,7 +1,7 @@
 //! Removal of generations whose folders hold files of others, with a fault at every operation.
 
 use bathyal_store::disk::{Disk, write_all};
-use bathyal_store::faulty::{Fault, Faults, SimulatedDisk};
+use bathyal_store::faulty::{DiskFault, Faults, SimulatedDisk};
 use bathyal_store::local::LocalStore;
 use bathyal_store::stripe::Striping;
 use bathyal_store::{DraftExt, GenerationExt, Replace, Store, StoreError};
@@ -66,7 +66,7 @@ impl Bench {
 
 /// Removes the generation once for each operation, with `fault` injected there, and checks that the next call
 /// finishes.
-fn sweep(striped: bool, foreign: bool, fault: Fault, powerless: Option<u64>) {
+fn sweep(striped: bool, foreign: bool, fault: DiskFault, powerless: Option<u64>) {
     for number in 0.. {
         let bench = Bench::new(striped, foreign);
         bench.faults.inject(number, fault);
@@ -97,11 +97,13 @@ fn sweep(striped: bool, foreign: bool, fault: Fault, powerless: Option<u64>) {
 fn a_killed_removal_is_finished_by_the_next_and_keeps_files_of_others() {
     for striped in [false, true] {
         for foreign in [false, true] {
-            for fault in [Fault::Kill, Fault::Full, Fault::Once(libc::EIO), Fault::Twice(libc::EACCES)] {
+            for fault in
+                [DiskFault::Kill, DiskFault::Full, DiskFault::Once(libc::EIO), DiskFault::Twice(libc::EACCES)]
+            {
                 sweep(striped, foreign, fault, None);
             }
             for seed in 0..20 {
-                sweep(striped, foreign, Fault::Kill, Some(seed << 16));
+                sweep(striped, foreign, DiskFault::Kill, Some(seed << 16));
             }
         }
     }
@@ -111,7 +113,7 @@ fn a_killed_removal_is_finished_by_the_next_and_keeps_files_of_others() {
 fn a_build_after_a_killed_removal_finds_the_name_free() {
     for number in 0.. {
         let bench = Bench::new(true, false);
-        bench.faults.inject(number, Fault::Kill);
+        bench.faults.inject(number, DiskFault::Kill);
         let _ = bench.store.erase_objects("index", &["data"]);
         let failed = bench.faults.injected();
         bench.faults.clear();

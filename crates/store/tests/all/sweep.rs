@@ -2,7 +2,7 @@
 //! failure.
 
 use bathyal_store::disk::Disk;
-use bathyal_store::faulty::{Fault, Faults, SimulatedDisk};
+use bathyal_store::faulty::{DiskFault, Faults, SimulatedDisk};
 use bathyal_store::local::LocalStore;
 use bathyal_store::stripe::Striping;
 use bathyal_store::{Draft, DraftExt, GenerationExt, Replace, Store, StoreError, StoreExt};
@@ -150,7 +150,7 @@ fn sweep(
     striped: Striped,
     old: Option<&str>,
     resumed: bool,
-    fault: Fault,
+    fault: DiskFault,
     powerless: Option<u64>,
 ) -> Vec<&'static str> {
     let mut froms = Vec::new();
@@ -163,7 +163,7 @@ fn sweep(
             // The first build is killed after its journal records the first half. A striped draft writes a
             // table and parts before that.
             let begun = if striped[1] > 0 { 44 } else { 24 };
-            bench.faults.inject(begun, Fault::Kill);
+            bench.faults.inject(begun, DiskFault::Kill);
             build(&bench.store, "new", Replace::Generation).unwrap_err();
             bench.faults.clear();
         }
@@ -191,18 +191,18 @@ fn sweep(
 #[test]
 fn after_any_fault_the_old_or_the_new_index_is_there() {
     let faults = [
-        Fault::Kill,
-        Fault::Full,
-        Fault::Twice(libc::EACCES),
-        Fault::Once(libc::EIO),
-        Fault::Once(libc::ENOSPC),
+        DiskFault::Kill,
+        DiskFault::Full,
+        DiskFault::Twice(libc::EACCES),
+        DiskFault::Once(libc::EIO),
+        DiskFault::Once(libc::ENOSPC),
     ];
     for fault in faults {
         for exchange in [true, false] {
             for old in [None, Some("old")] {
                 for resumed in [false, true] {
                     let froms = sweep(exchange, PLAIN, old, resumed, fault, None);
-                    if fault == Fault::Kill {
+                    if fault == DiskFault::Kill {
                         let steps = |from| PROGRESS.iter().position(|step| *step == from).unwrap();
                         // The later the kill, the more progress the rerun continues from.
                         assert!(froms.is_sorted_by_key(|from| steps(*from)), "{froms:?}");
@@ -221,7 +221,7 @@ fn after_a_power_failure_the_old_or_the_new_index_is_there() {
     for seed in 0..40 {
         for exchange in [true, false] {
             for old in [None, Some("old")] {
-                sweep(exchange, PLAIN, old, seed % 2 == 1, Fault::Kill, Some(seed << 16));
+                sweep(exchange, PLAIN, old, seed % 2 == 1, DiskFault::Kill, Some(seed << 16));
             }
         }
     }
@@ -229,7 +229,8 @@ fn after_a_power_failure_the_old_or_the_new_index_is_there() {
 
 #[test]
 fn parts_are_created_and_removed_with_their_index() {
-    let faults = [Fault::Kill, Fault::Full, Fault::Twice(libc::EACCES), Fault::Once(libc::ENOSPC)];
+    let faults =
+        [DiskFault::Kill, DiskFault::Full, DiskFault::Twice(libc::EACCES), DiskFault::Once(libc::ENOSPC)];
     for striped in STRIPED {
         for fault in faults {
             for exchange in [true, false] {
@@ -238,14 +239,14 @@ fn parts_are_created_and_removed_with_their_index() {
             sweep(true, striped, None, false, fault, None);
         }
         for exchange in [true, false] {
-            let froms = sweep(exchange, striped, Some("old"), true, Fault::Kill, None);
+            let froms = sweep(exchange, striped, Some("old"), true, DiskFault::Kill, None);
             assert_eq!(froms[0], "half", "{striped:?}: {froms:?}");
             assert!(PROGRESS[1..].iter().all(|from| froms.contains(from)), "{striped:?}: {froms:?}");
             for seed in 0..8 {
-                sweep(exchange, striped, Some("old"), seed % 2 == 1, Fault::Kill, Some(seed << 16));
+                sweep(exchange, striped, Some("old"), seed % 2 == 1, DiskFault::Kill, Some(seed << 16));
             }
         }
-        sweep(true, striped, None, false, Fault::Kill, Some(5 << 16));
+        sweep(true, striped, None, false, DiskFault::Kill, Some(5 << 16));
     }
 }
 
@@ -255,7 +256,7 @@ fn the_error_names_the_part_on_the_full_disk() {
     let draft = bench.store.begin("index", Replace::Never).unwrap();
     let mut data = draft.append("data", 0).unwrap();
     // The first unit is written; the second write fails.
-    bench.faults.inject(1, Fault::Full);
+    bench.faults.inject(1, DiskFault::Full);
     let error = data.append(&half()).unwrap_err().to_string();
     assert!(error.contains("cannot write /b/index-") && error.contains("No space left"), "{error}");
     bench.faults.clear();
@@ -298,7 +299,7 @@ fn an_index_is_not_replaced_without_permission_after_a_kill() {
     for number in 0.. {
         let bench = Bench::new(false, PLAIN);
         build(&bench.store, "old", Replace::Never).unwrap();
-        bench.faults.inject(number, Fault::Kill);
+        bench.faults.inject(number, DiskFault::Kill);
         let built = build(&bench.store, "new", Replace::Generation);
         let failed = bench.faults.injected();
         bench.faults.clear();

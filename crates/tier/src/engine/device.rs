@@ -198,7 +198,7 @@ impl Core {
         let group_id = op.group;
         let group = &mut self.groups[group_id as usize];
         group.unfinished -= 1;
-        if group.orphaned {
+        if group.abandoned {
             // No query will use the bytes, and another one may wait for the buffer.
             if let Some(buffer) = op.buffer.take() {
                 self.pool.release(buffer);

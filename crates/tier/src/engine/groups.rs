@@ -14,7 +14,7 @@ impl Core {
         let task = self.current;
         if let Some(id) = self.free_groups.pop() {
             let group = &mut self.groups[id as usize];
-            (group.task, group.stream, group.waiting, group.orphaned) = (task, stream, false, false);
+            (group.task, group.stream, group.waiting, group.abandoned) = (task, stream, false, false);
             group.failed = 0;
             if stream {
                 group.next_place = 0;
@@ -31,7 +31,7 @@ impl Core {
             next_place: 0,
             stream,
             waiting: false,
-            orphaned: false,
+            abandoned: false,
         });
         (self.groups.len() - 1) as u32
     }
@@ -211,7 +211,7 @@ impl Core {
             return;
         }
         if group.unfinished > 0 {
-            self.orphan(id);
+            self.abandon(id);
             return;
         }
         for &id in &group.ops {
@@ -227,12 +227,12 @@ impl Core {
         self.free_groups.push(id);
     }
 
-    /// Orphans a group whose query was dropped before all of its reads ended. Only reads in flight keep their
+    /// Marks a group whose query was dropped before all of its reads ended. Only reads in flight keep their
     /// buffers. Staged reads leave the queue when their turn comes, and the group ends with its last read.
     #[cold]
-    fn orphan(&mut self, id: u32) {
+    fn abandon(&mut self, id: u32) {
         let group = &mut self.groups[id as usize];
-        group.orphaned = true;
+        group.abandoned = true;
         for &op in &group.ops {
             let op = &mut self.ops[op as usize];
             if op.stage == ReadStage::InFlight {

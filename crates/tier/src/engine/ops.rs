@@ -100,5 +100,5 @@ pub(super) struct Group {
     /// True if the task waits for this group.
     pub(super) waiting: bool,
     /// True if the query was dropped before all reads ended.
-    pub(super) orphaned: bool,
+    pub(super) abandoned: bool,
 }

@@ -2,7 +2,7 @@
 
 use super::{Control, Cx, Engine, EngineOptions, EngineWaker, NextQuery, RunningQueries, Step, TaskWaker};
 use crate::backend::dram::DramTier;
-use crate::backend::sim::{Fault, FaultRates, SimClock, SimOptions, SimTier, When};
+use crate::backend::sim::{FaultRates, SimClock, SimFault, SimOptions, SimTier, When};
 use crate::contract::Span;
 use crate::error::ReadError;
 use proptest::prelude::*;
@@ -301,7 +301,7 @@ fn a_fed_run_sleeps_until_more_queries_arrive() {
 fn an_alarm_ends_a_sleep_in_the_device() {
     let stuck = SimOptions {
         clock: SimClock::real_time(),
-        script: vec![(When::Nth(0), Fault::Stuck)],
+        script: vec![(When::Nth(0), SimFault::Stuck)],
         ..SimOptions::default()
     };
     let engine = Engine::new(device(stuck), EngineOptions::default()).unwrap();

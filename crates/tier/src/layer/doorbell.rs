@@ -31,13 +31,13 @@ impl DoorbellCounts {
 }
 
 #[derive(Debug, Default)]
-struct Counters {
+struct DoorbellCounters {
     doorbells: AtomicU64,
     reads: AtomicU64,
     bytes: AtomicU64,
 }
 
-impl Counters {
+impl DoorbellCounters {
     fn count(&self, taken: &[Read]) {
         if taken.is_empty() {
             return;
@@ -53,7 +53,7 @@ impl Counters {
 pub struct DoorbellTier {
     tier: Arc<dyn Tier>,
     most: Option<NonZeroU32>,
-    counters: Arc<Counters>,
+    counters: Arc<DoorbellCounters>,
 }
 
 impl DoorbellTier {
@@ -70,7 +70,7 @@ impl DoorbellTier {
     /// Returns the counts of all queues so far. They are exact when no search is running.
     pub fn counts(&self) -> DoorbellCounts {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let Counters { doorbells, reads, bytes } = &*self.counters;
+        let DoorbellCounters { doorbells, reads, bytes } = &*self.counters;
         DoorbellCounts { doorbells: load(doorbells), reads: load(reads), bytes: load(bytes) }
     }
 }
@@ -91,7 +91,7 @@ struct DoorbellQueue {
     queue: Box<dyn Queue>,
     most: usize,
     limited: bool,
-    counters: Arc<Counters>,
+    counters: Arc<DoorbellCounters>,
 }
 
 impl LayerQueue for DoorbellQueue {
@@ -117,7 +117,7 @@ impl LayerQueue for DoorbellQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::sim::{Latency, SimOptions, SimTier};
+    use crate::backend::sim::{LatencyDistribution, SimOptions, SimTier};
     use std::time::Duration;
 
     const READS: usize = 10;
@@ -149,7 +149,7 @@ mod tests {
 
     fn device() -> Arc<dyn Tier> {
         // Random latencies: the reads of a batch arrive one by one and out of order.
-        let latency = Latency::Uniform { low_ns: 1_000, high_ns: 90_000 };
+        let latency = LatencyDistribution::Uniform { low_ns: 1_000, high_ns: 90_000 };
         Arc::new(SimTier::new(
             vec![7; READS * LEN as usize],
             SimOptions { latency, alignment: 1, ..SimOptions::default() },

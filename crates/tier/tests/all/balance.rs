@@ -4,7 +4,7 @@
 //!
 //! `cargo test -p bathyal-tier --test all -- --nocapture balance::` prints the table of `docs/benchmarks.md`.
 
-use bathyal_tier::backend::sim::{Latency, SimClock, SimHandle, SimOptions, SimTier};
+use bathyal_tier::backend::sim::{LatencyDistribution, SimClock, SimHandle, SimOptions, SimTier};
 use bathyal_tier::layer::cache::{CacheOptions, CacheTier};
 use bathyal_tier::layer::stripe::StripeTier;
 use bathyal_tier::{Control, Cx, Engine, EngineOptions, Span, Tier};
@@ -86,7 +86,7 @@ fn search(entry: Entry) -> Outcome {
     let parts = StripeTier::distribute(&vec![0; (PAGES * PAGE) as usize], DEVICES, PAGE as u32);
     let mut handles: Vec<SimHandle> = Vec::new();
     let mut device = |(i, part): (usize, Vec<u8>)| -> Arc<dyn Tier> {
-        let latency = Latency::LogNormal { median_ns: 75_000, sigma: 0.2 };
+        let latency = LatencyDistribution::LogNormal { median_ns: 75_000, sigma: 0.2 };
         let (seed, clock) = (i as u64, clock.clone());
         let tier =
             SimTier::new(part, SimOptions { seed, clock, latency, iops: 100_000.0, ..SimOptions::default() });

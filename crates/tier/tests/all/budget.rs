@@ -1,7 +1,7 @@
 //! Many queries with few read buffers: all finish, or fail with the budget that they need.
 
 use bathyal_tier::backend::file::{FileOptions, FileTier, Method};
-use bathyal_tier::backend::sim::{FaultRates, Latency, SimOptions, SimTier};
+use bathyal_tier::backend::sim::{FaultRates, LatencyDistribution, SimOptions, SimTier};
 use bathyal_tier::conformance::content;
 use bathyal_tier::{Batch, Control, Cx, Engine, EngineOptions, ReadError, Span, Tier};
 use std::sync::{Arc, LazyLock};
@@ -17,7 +17,7 @@ fn tiers() -> (tempfile::TempDir, Vec<Arc<dyn Tier>>) {
     let path = dir.path().join("bytes");
     std::fs::write(&path, &*CONTENT).unwrap();
     let rates = FaultRates { delay: 0.2, reorder: 0.5, refuse: 0.3, ..FaultRates::NONE };
-    let latency = Latency::LogNormal { median_ns: 80_000, sigma: 1.0 };
+    let latency = LatencyDistribution::LogNormal { median_ns: 80_000, sigma: 1.0 };
     let sim = SimOptions { seed: 11, rates, latency, ..SimOptions::default() };
     let mut tiers: Vec<Arc<dyn Tier>> = vec![Arc::new(SimTier::new(CONTENT.clone(), sim))];
     for method in [Method::Probe, Method::Positioned] {

@@ -1,7 +1,7 @@
 //! Tests of the cache: unchanged bytes, no page cached that did not arrive, exact counters.
 
 use bathyal_tier::backend::file::{FileOptions, FileTier};
-use bathyal_tier::backend::sim::{Fault, FaultRates, SimHandle, SimOptions, SimTier, When};
+use bathyal_tier::backend::sim::{FaultRates, SimFault, SimHandle, SimOptions, SimTier, When};
 use bathyal_tier::conformance::content;
 use bathyal_tier::layer::cache::{CacheOptions, CacheTier, LoadCounts};
 use bathyal_tier::{Control, Cx, Engine, EngineOptions, ReadError, RunError, Span, Tier};
@@ -25,7 +25,7 @@ fn cached(tier: Arc<dyn Tier>, pages: u64) -> CacheTier {
     CacheTier::new(tier, CacheOptions { budget_bytes, ..CacheOptions::default() }).unwrap()
 }
 
-fn scripted(script: Vec<(When, Fault)>) -> (CacheTier, SimHandle) {
+fn scripted(script: Vec<(When, SimFault)>) -> (CacheTier, SimHandle) {
     let (tier, handle) = sim(SimOptions { script, ..SimOptions::default() });
     (cached(tier, 64), handle)
 }
@@ -80,8 +80,12 @@ fn cached_ends_of_a_span_are_not_read_again() {
 
 #[test]
 fn failed_and_short_reads_are_not_cached() {
-    let faults =
-        [(0, Fault::Error(5)), (1, Fault::Short(4095)), (2, Fault::Short(0)), (4, Fault::Short(5000))];
+    let faults = [
+        (0, SimFault::Error(5)),
+        (1, SimFault::Short(4095)),
+        (2, SimFault::Short(0)),
+        (4, SimFault::Short(5000)),
+    ];
     let script = faults.map(|(n, fault)| (When::Nth(n), fault)).to_vec();
     let (cache, _) = scripted(script);
     let outcomes = read(&cache, &[page(5); 5]);
@@ -98,7 +102,8 @@ fn failed_and_short_reads_are_not_cached() {
 
 #[test]
 fn a_damaged_page_can_be_forgotten_and_read_again() {
-    let (tier, _) = sim(SimOptions { script: vec![(When::Nth(0), Fault::Flip(9))], ..SimOptions::default() });
+    let (tier, _) =
+        sim(SimOptions { script: vec![(When::Nth(0), SimFault::Flip(9))], ..SimOptions::default() });
     let cache = cached(tier, 64);
     let read = |cache: &CacheTier| {
         let mut engine = Engine::new(Arc::new(cache.clone()), EngineOptions::default()).unwrap();
@@ -208,7 +213,7 @@ fn warm_pages_are_hits_and_pinned_pages_survive_a_scan() {
 
 #[test]
 fn warming_counts_failed_reads_and_can_be_cancelled() {
-    let (cache, _) = scripted(vec![(When::Touching(5 * PAGE), Fault::Error(5))]);
+    let (cache, _) = scripted(vec![(When::Touching(5 * PAGE), SimFault::Error(5))]);
     let loaded = cache.warm(&[page(1), page(5), page(9)], Control::default()).unwrap();
     assert_eq!(loaded, LoadCounts { wanted: 3, resident: 2, failed_reads: 1 });
     let cancel = AtomicBool::new(true);

@@ -4,7 +4,7 @@ use bathyal_tier::backend::dram::DramTier;
 use bathyal_tier::backend::file::{FileOptions, FileTier, Method};
 use bathyal_tier::backend::mapped::{MappedOptions, MappedPlace, MappedTier};
 use bathyal_tier::backend::sim::{
-    Fault, FaultRates, Latency, SimClock, SimHandle, SimOptions, SimTier, When,
+    FaultRates, LatencyDistribution, SimClock, SimFault, SimHandle, SimOptions, SimTier, When,
 };
 use bathyal_tier::conformance::{Capabilities, check};
 use bathyal_tier::layer::cache::{CacheOptions, CacheTier};
@@ -34,12 +34,12 @@ fn file(method: Method, direct: bool) {
 /// Runs the suite on simulated devices, and checks that none has recorded a violation.
 fn sim(options: SimOptions) {
     let handles: RefCell<Vec<SimHandle>> = RefCell::default();
-    let build = |bytes: Vec<u8>, script: Vec<(When, Fault)>| -> Arc<dyn Tier> {
+    let build = |bytes: Vec<u8>, script: Vec<(When, SimFault)>| -> Arc<dyn Tier> {
         let tier = SimTier::new(bytes, SimOptions { script, ..options.clone() });
         handles.borrow_mut().push(tier.handle());
         Arc::new(tier)
     };
-    let failing = |bytes: Vec<u8>, bad| build(bytes, vec![(When::Touching(bad), Fault::Error(5))]);
+    let failing = |bytes: Vec<u8>, bad| build(bytes, vec![(When::Touching(bad), SimFault::Error(5))]);
     check(&|bytes| build(bytes, Vec::new()), Capabilities { failing: Some(&failing) }).unwrap();
     for handle in handles.borrow().iter() {
         assert_eq!(handle.violations(), []);
@@ -75,7 +75,7 @@ fn writable_mapped_memory() {
 #[test]
 fn writable_sim() {
     let rates = FaultRates { delay: 0.1, reorder: 0.3, refuse: 0.3, ..FaultRates::NONE };
-    let latency = Latency::LogNormal { median_ns: 3_000, sigma: 0.8 };
+    let latency = LatencyDistribution::LogNormal { median_ns: 3_000, sigma: 0.8 };
     let options = SimOptions { seed: 5, latency, rates, ..SimOptions::default() };
     let handles: RefCell<Vec<SimHandle>> = RefCell::default();
     let make = |bytes: Vec<u8>| -> Arc<dyn Tier> {
@@ -126,7 +126,7 @@ fn sim_slow_with_delays_and_refusals() {
     let rates = FaultRates { delay: 0.1, reorder: 0.3, refuse: 0.3, ..FaultRates::NONE };
     sim(SimOptions {
         seed: 3,
-        latency: Latency::LogNormal { median_ns: 80_000, sigma: 0.8 },
+        latency: LatencyDistribution::LogNormal { median_ns: 80_000, sigma: 0.8 },
         iops: 400_000.0,
         bandwidth_bytes_per_s: 2e9,
         depth: 5,
@@ -139,14 +139,14 @@ fn sim_slow_with_delays_and_refusals() {
 
 #[test]
 fn sim_real_time() {
-    let latency = Latency::Exponential { base_ns: 2_000, tail_ns: 2_000 };
+    let latency = LatencyDistribution::Exponential { base_ns: 2_000, tail_ns: 2_000 };
     let rates = FaultRates { delay: 0.01, longest_delay: Duration::from_micros(50), ..FaultRates::NONE };
     sim(SimOptions { clock: SimClock::real_time(), latency, rates, alignment: 1, ..SimOptions::default() });
 }
 
 #[test]
 fn sim_addressable() {
-    let latency = Latency::Uniform { low_ns: 200, high_ns: 600 };
+    let latency = LatencyDistribution::Uniform { low_ns: 200, high_ns: 600 };
     sim(SimOptions { latency, alignment: 1, granularity: 64, addressable: true, ..SimOptions::default() });
 }
 
@@ -200,7 +200,7 @@ fn layer_over_devices(wrap: impl Fn(Vec<u8>, MakeBackend<'_>) -> Arc<dyn Tier>) 
         let word = bytes[bad as usize & !7..][..8].to_vec();
         let below = |bytes: Vec<u8>| -> Arc<dyn Tier> {
             let damaged = bytes.chunks_exact(8).position(|w| w == word);
-            let script = damaged.map(|i| (When::Touching(i as u64 * 8), Fault::Error(5)));
+            let script = damaged.map(|i| (When::Touching(i as u64 * 8), SimFault::Error(5)));
             let script = script.into_iter().collect();
             Arc::new(SimTier::new(bytes, SimOptions { rates, script, ..SimOptions::default() }))
         };

@@ -1,7 +1,7 @@
 //! Tests of the engine on devices with reads that never complete: runs end, buffers stay untouched, and late
 //! completions are handled.
 
-use bathyal_tier::backend::sim::{Fault, SimHandle, SimOptions, SimTier, When};
+use bathyal_tier::backend::sim::{SimFault, SimHandle, SimOptions, SimTier, When};
 use bathyal_tier::conformance::content;
 use bathyal_tier::{
     Control, Cx, Engine, EngineOptions, FaultKind, ReadError, ReadFault, RunError, Span, Tier,
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 const LEN: usize = 1 << 20;
 
-fn engine(script: Vec<(When, Fault)>, depth: u32) -> (Engine, SimHandle) {
+fn engine(script: Vec<(When, SimFault)>, depth: u32) -> (Engine, SimHandle) {
     let sim = SimTier::new(content(LEN), SimOptions { script, ..SimOptions::default() });
     let handle = sim.handle();
     let options = EngineOptions { depth, ..EngineOptions::default() };
@@ -43,7 +43,7 @@ fn run_with_stuck_reads(engine: &mut Engine, healthy: u64) -> Result<(), RunErro
 
 #[test]
 fn a_cancelled_run_with_stuck_reads_ends_within_a_tenth_of_a_second() {
-    let (mut engine, handle) = engine(vec![(When::Touching(0), Fault::Stuck)], 8);
+    let (mut engine, handle) = engine(vec![(When::Touching(0), SimFault::Stuck)], 8);
     let before = handle.clock().now_ns();
     assert!(matches!(run_with_stuck_reads(&mut engine, 20), Err(RunError::Cancelled)));
     let took = handle.clock().now_ns() - before;
@@ -66,7 +66,7 @@ fn a_cancelled_run_with_stuck_reads_ends_within_a_tenth_of_a_second() {
 
 #[test]
 fn an_engine_dropped_with_stuck_reads_leaks_their_buffers() {
-    let (mut engine, handle) = engine(vec![(When::Touching(0), Fault::Stuck)], 8);
+    let (mut engine, handle) = engine(vec![(When::Touching(0), SimFault::Stuck)], 8);
     assert!(run_with_stuck_reads(&mut engine, 5).is_err());
     drop(engine);
     // Released late, into buffers that are never used again.
@@ -76,7 +76,7 @@ fn an_engine_dropped_with_stuck_reads_leaks_their_buffers() {
 
 #[test]
 fn when_all_depth_is_stuck_a_deadline_still_ends_the_run() {
-    let (mut engine, handle) = engine(vec![(When::Touching(0), Fault::Stuck)], 2);
+    let (mut engine, handle) = engine(vec![(When::Touching(0), SimFault::Stuck)], 2);
     let deadline = Some(std::time::Instant::now() + std::time::Duration::from_millis(5));
     let mut made = 0;
     let next = |cx: &Cx| {
@@ -93,7 +93,7 @@ fn when_all_depth_is_stuck_a_deadline_still_ends_the_run() {
 #[test]
 fn a_short_read_fails_only_spans_whose_bytes_are_missing() {
     // Both spans are in the aligned read of 1024 bytes, of which the first 600 arrive.
-    let (mut engine, _) = engine(vec![(When::Touching(4096), Fault::Short(600))], 8);
+    let (mut engine, _) = engine(vec![(When::Touching(4096), SimFault::Short(600))], 8);
     let read_span = |cx: &Cx, span: Span| {
         let cx = cx.clone();
         async move { cx.read(&[span]).await.map(|b| b.bytes(0).to_vec()) }
@@ -135,7 +135,7 @@ fn a_fault_has_the_kind_of_its_error_number() {
     ];
     for (errno, kind) in kinds {
         assert_eq!(ReadFault::system(errno), ReadFault { kind, errno });
-        for (fault, errno) in [(Fault::Error(errno), errno), (Fault::Refuse(kind), 0)] {
+        for (fault, errno) in [(SimFault::Error(errno), errno), (SimFault::Refuse(kind), 0)] {
             let script = vec![(When::Nth(0), fault)];
             let tier = SimTier::new(vec![7; 8192], SimOptions { script, ..SimOptions::default() });
             let mut engine = Engine::new(Arc::new(tier), EngineOptions::default()).unwrap();

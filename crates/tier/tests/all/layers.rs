@@ -1,7 +1,7 @@
 //! Tests of each layer beyond the conformance suite.
 
 use bathyal_tier::backend::dram::DramTier;
-use bathyal_tier::backend::sim::{Fault, SimOptions, SimTier, When};
+use bathyal_tier::backend::sim::{SimFault, SimOptions, SimTier, When};
 use bathyal_tier::conformance::content;
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use bathyal_tier::layer::stripe::{MemberCounters, StripeTier};
@@ -32,7 +32,7 @@ fn dram() -> Arc<dyn Tier> {
 #[test]
 fn a_trace_records_every_read_and_can_be_written_read_and_replayed() {
     let trace = Trace::in_memory(1000);
-    let script = vec![(When::Touching(49_200), Fault::Error(5))];
+    let script = vec![(When::Touching(49_200), SimFault::Error(5))];
     let sim = SimTier::new(content(LEN), SimOptions { script, ..SimOptions::default() });
     let tier: Arc<dyn Tier> = Arc::new(TraceTier::new(Arc::new(sim), trace.clone()));
     let spans: Vec<_> = (0..20).map(|i| Span::at(i * 4096, 100)).collect();
@@ -94,7 +94,7 @@ fn a_stripe_joins_reads_across_members_and_counts_by_member() {
 fn a_short_read_of_a_member_ends_the_valid_bytes() {
     let parts = StripeTier::distribute(&content(LEN), 2, 4096);
     let sim = |(i, bytes): (usize, Vec<u8>)| -> Arc<dyn Tier> {
-        let script = if i == 1 { vec![(When::Touching(0), Fault::Short(1000))] } else { Vec::new() };
+        let script = if i == 1 { vec![(When::Touching(0), SimFault::Short(1000))] } else { Vec::new() };
         Arc::new(SimTier::new(bytes, SimOptions { script, ..SimOptions::default() }))
     };
     let tier: Arc<dyn Tier> =

@@ -1,7 +1,7 @@
 //! Tests of mapped memory of every kind that this machine has: the conformance suite, sharing, damage, and
 //! files that are truncated while they are searched.
 
-use bathyal_tier::backend::mapped::{LoadEvent, MappedOptions, MappedPlace, MappedTier, Source};
+use bathyal_tier::backend::mapped::{LoadEvent, LoadSource, MappedOptions, MappedPlace, MappedTier};
 use bathyal_tier::conformance::{Capabilities, check, content};
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use bathyal_tier::layer::trace::{Trace, TraceTier};
@@ -51,7 +51,7 @@ impl Original {
             true
         };
         let (len, crc32c) = (self.bytes.len() as u64, crc32c::crc32c(&self.bytes));
-        let tier = MappedTier::load(options, &Source { path: &self.path, len, crc32c }, &progress);
+        let tier = MappedTier::load(options, &LoadSource { path: &self.path, len, crc32c }, &progress);
         (tier, most.into_inner())
     }
 }
@@ -133,7 +133,8 @@ fn an_unfinished_load_is_loaded_again() {
     let original = Original::write(dir.path().join("original"), content(LEN));
     let region = dir.path().join("region");
     // After a cancellation half way, as after a kill, the state in the header is "loading".
-    let source = Source { path: &original.path, len: LEN as u64, crc32c: crc32c::crc32c(&original.bytes) };
+    let source =
+        LoadSource { path: &original.path, len: LEN as u64, crc32c: crc32c::crc32c(&original.bytes) };
     let progress = |event| !matches!(event, LoadEvent::Done(done) if done > LEN as u64 / 2);
     let cancelled = MappedTier::load(&at(&region), &source, &progress);
     assert!(matches!(cancelled, Err(TierError::Cancelled)));
@@ -332,7 +333,7 @@ fn the_bytes_of_a_killed_loader_are_loaded_again() {
         let dir = PathBuf::from(dir);
         let bytes = std::fs::read(dir.join("original")).unwrap();
         let (len, crc32c) = (bytes.len() as u64, crc32c::crc32c(&bytes));
-        let source = Source { path: &dir.join("original"), len, crc32c };
+        let source = LoadSource { path: &dir.join("original"), len, crc32c };
         let progress = |event| {
             if matches!(event, LoadEvent::Done(done) if done >= len / 2) {
                 std::fs::write(dir.join("half"), "").unwrap();
@@ -353,7 +354,8 @@ fn the_bytes_of_a_killed_loader_are_loaded_again() {
         std::thread::yield_now();
     }
     // While it runs, another process waits for it, and can be cancelled.
-    let source = Source { path: &original.path, len: LEN as u64, crc32c: crc32c::crc32c(&original.bytes) };
+    let source =
+        LoadSource { path: &original.path, len: LEN as u64, crc32c: crc32c::crc32c(&original.bytes) };
     let attempts = AtomicU64::new(0);
     let waited = MappedTier::load(&at(dir.path().join("region")), &source, &|event| {
         assert!(matches!(event, LoadEvent::Begin("waiting", _) | LoadEvent::Done(0)), "{event:?}");

@@ -1,7 +1,7 @@
 //! Tests of files that are mapped as they are: changes by several mappings, truncation, and refusals.
 
 use bathyal_tier::backend::dram::DramTier;
-use bathyal_tier::backend::mapped::{MappedFile, MappedOptions, MappedPlace, MappedTier, Source};
+use bathyal_tier::backend::mapped::{LoadSource, MappedFile, MappedOptions, MappedPlace, MappedTier};
 use bathyal_tier::conformance::{Capabilities, check};
 use bathyal_tier::{Action, FaultKind, Operation, ReadFault, Tier, TierError, WriteTier};
 use bathyal_tier::{complete_operations, complete_reads};
@@ -136,7 +136,7 @@ fn files_that_cannot_be_mapped_are_refused() {
     // Other processes may search an index that was loaded to a place, so it must not change.
     let original = file(&folder, &[5; 9000]);
     let (place, crc32c) = (folder.path().join("region"), crc32c::crc32c(&[5; 9000]));
-    let source = Source { path: &original, len: 9000, crc32c };
+    let source = LoadSource { path: &original, len: 9000, crc32c };
     drop(MappedTier::load(&MappedOptions::at(MappedPlace::Path(place.clone())), &source, &|_| true).unwrap());
     assert!(refused(MappedFile::at(&place).for_writing()).contains("holds an index"));
     assert!(MappedFile::at(&place).map().is_ok());

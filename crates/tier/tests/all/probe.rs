@@ -2,7 +2,7 @@
 
 use bathyal_tier::backend::dram::DramTier;
 use bathyal_tier::backend::mapped::{MappedOptions, MappedPlace};
-use bathyal_tier::backend::sim::{Latency, SimClock, SimOptions, SimTier};
+use bathyal_tier::backend::sim::{LatencyDistribution, SimClock, SimOptions, SimTier};
 use bathyal_tier::probe::{
     MemoryProbeOptions, MemoryReport, Mode, ProbeOptions, ProbeReport, probe_directory_with, probe_memory,
     probe_tier,
@@ -27,7 +27,7 @@ fn short() -> ProbeOptions {
 fn a_simulated_device_is_not_measured_faster_than_it_is() {
     let options = SimOptions {
         clock: SimClock::real_time(),
-        latency: Latency::Constant { ns: 200_000 },
+        latency: LatencyDistribution::Constant { ns: 200_000 },
         ..SimOptions::default()
     };
     let tier: Arc<dyn Tier> = Arc::new(SimTier::new(vec![0; 1 << 20], options));

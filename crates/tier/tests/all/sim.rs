@@ -1,6 +1,8 @@
 //! Tests of the simulated device: its time, its faults, and its record of breaches of the contract.
 
-use bathyal_tier::backend::sim::{Fault, FaultRates, Latency, POISON, SimOptions, SimTier, Violation, When};
+use bathyal_tier::backend::sim::{
+    FaultRates, LatencyDistribution, POISON, SimFault, SimOptions, SimTier, Violation, When,
+};
 use bathyal_tier::conformance::content;
 use bathyal_tier::{Completion, Queue, Read, Tier};
 use std::time::Duration;
@@ -46,7 +48,7 @@ fn reap(queue: &mut dyn Queue) -> Vec<Completion> {
 #[test]
 fn virtual_time_follows_latency_rate_and_bandwidth() {
     let options = SimOptions {
-        latency: Latency::Constant { ns: 50_000 },
+        latency: LatencyDistribution::Constant { ns: 50_000 },
         iops: 100_000.0,
         bandwidth_bytes_per_s: 1e9,
         granularity: 4096,
@@ -85,7 +87,7 @@ fn bytes_appear_at_completion() {
 #[test]
 fn a_misdirected_read_returns_the_bytes_of_another_offset() {
     let memory = Memory::new();
-    let script = vec![(When::Nth(0), Fault::Misdirect(3)), (When::Nth(1), Fault::Misdirect(u64::MAX))];
+    let script = vec![(When::Nth(0), SimFault::Misdirect(3)), (When::Nth(1), SimFault::Misdirect(u64::MAX))];
     let options = SimOptions { script, alignment: 512, ..SimOptions::default() };
     let tier = SimTier::new(content(1 << 16), options);
     let mut queue = tier.open(8).unwrap();
@@ -102,11 +104,11 @@ fn a_misdirected_read_returns_the_bytes_of_another_offset() {
 fn scripted_faults_apply_to_the_selected_reads() {
     let memory = Memory::new();
     let script = vec![
-        (When::Nth(1), Fault::Error(5)),
-        (When::Touching(9000), Fault::Short(100)),
-        (When::Nth(3), Fault::Flip(13)),
-        (When::Nth(4), Fault::Delay(Duration::from_millis(2))),
-        (When::Nth(5), Fault::Stuck),
+        (When::Nth(1), SimFault::Error(5)),
+        (When::Touching(9000), SimFault::Short(100)),
+        (When::Nth(3), SimFault::Flip(13)),
+        (When::Nth(4), SimFault::Delay(Duration::from_millis(2))),
+        (When::Nth(5), SimFault::Stuck),
     ];
     let tier = SimTier::new(content(1 << 20), SimOptions { script, ..SimOptions::default() });
     let handle = tier.handle();
@@ -147,7 +149,7 @@ fn equal_seeds_give_equal_histories() {
             refuse: 0.5,
             ..FaultRates::NONE
         };
-        let latency = Latency::LogNormal { median_ns: 50_000, sigma: 1.0 };
+        let latency = LatencyDistribution::LogNormal { median_ns: 50_000, sigma: 1.0 };
         let memory = Memory::new();
         let tier =
             SimTier::new(content(1 << 20), SimOptions { seed, latency, rates, ..SimOptions::default() });
@@ -198,7 +200,7 @@ fn breaches_of_the_contract_are_recorded() {
 #[test]
 fn a_linked_operation_waits_for_its_predecessor_and_is_skipped_if_that_fails() {
     use bathyal_tier::{Action, Completion, FaultKind, Operation, ReadFault, WriteTier};
-    for (fault, stuck) in [(Fault::Error(5), false), (Fault::Stuck, true)] {
+    for (fault, stuck) in [(SimFault::Error(5), false), (SimFault::Stuck, true)] {
         let script = vec![(When::Nth(0), fault)];
         let tier = SimTier::writable_copy(&[0; 64], SimOptions { script, ..SimOptions::default() });
         let mut queue = tier.open_write(4).unwrap();

@@ -3,8 +3,10 @@
 //!
 //! Each round is determined by its seed, which a failure prints. `BATHYAL_SOAK_SECONDS` sets the duration.
 
-use bathyal_tier::backend::mapped::{MappedOptions, MappedTier, Source};
-use bathyal_tier::backend::sim::{FaultRates, Latency, SimClock, SimHandle, SimOptions, SimTier, Watchdog};
+use bathyal_tier::backend::mapped::{LoadSource, MappedOptions, MappedTier};
+use bathyal_tier::backend::sim::{
+    FaultRates, LatencyDistribution, SimClock, SimHandle, SimOptions, SimTier, Watchdog,
+};
 use bathyal_tier::layer::cache::{CacheOptions, CacheTier};
 use bathyal_tier::layer::stripe::StripeTier;
 use bathyal_tier::layer::trace::{Trace, TraceTier};
@@ -155,10 +157,10 @@ async fn query(cx: Cx, round: Rc<Round>, seed: u64) {
 fn options(random: &mut Random, seed: u64, clock: &SimClock) -> SimOptions {
     let rate = |random: &mut Random, most: f64| most * random.below(100) as f64 / 100.0;
     let latency = match random.below(4) {
-        0 => Latency::Constant { ns: 80_000 },
-        1 => Latency::Uniform { low_ns: 300, high_ns: 200_000 },
-        2 => Latency::Exponential { base_ns: 60_000, tail_ns: 60_000 },
-        _ => Latency::LogNormal { median_ns: 80_000, sigma: 1.0 },
+        0 => LatencyDistribution::Constant { ns: 80_000 },
+        1 => LatencyDistribution::Uniform { low_ns: 300, high_ns: 200_000 },
+        2 => LatencyDistribution::Exponential { base_ns: 60_000, tail_ns: 60_000 },
+        _ => LatencyDistribution::LogNormal { median_ns: 80_000, sigma: 1.0 },
     };
     SimOptions {
         seed,
@@ -190,7 +192,7 @@ fn mapped(bytes: &[u8]) -> Arc<dyn Tier> {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), bytes).unwrap();
     let (len, crc32c) = (bytes.len() as u64, crc32c::crc32c(bytes));
-    let source = Source { path: file.path(), len, crc32c };
+    let source = LoadSource { path: file.path(), len, crc32c };
     Arc::new(MappedTier::load(&MappedOptions::default(), &source, &|_| true).unwrap())
 }
 

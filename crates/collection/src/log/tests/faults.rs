@@ -1,7 +1,7 @@
 use super::*;
 use bathyal_store::Durability;
 use bathyal_store::disk::Disk;
-use bathyal_store::faulty::{Fault, Faults, SimulatedDisk};
+use bathyal_store::faulty::{DiskFault, Faults, SimulatedDisk};
 use bathyal_store::local::LocalStore;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -116,7 +116,7 @@ fn work(place: &CollectionLocation, expected: &mut Expected) -> Result<(), Colle
 
 /// Runs `work` once for each operation, with a fault at that operation, and calls `after`. Returns the number
 /// of runs.
-fn sweep(fault: Fault, mut after: impl FnMut(&TestDisk, &Expected, &str)) -> usize {
+fn sweep(fault: DiskFault, mut after: impl FnMut(&TestDisk, &Expected, &str)) -> usize {
     let (origin, begun) = TestDisk::new();
     for number in 0.. {
         let disk = TestDisk::with_platter(origin.platter.copy());
@@ -135,13 +135,13 @@ fn sweep(fault: Fault, mut after: impl FnMut(&TestDisk, &Expected, &str)) -> usi
 
 #[test]
 fn a_killed_writer_loses_no_record() {
-    let struck = sweep(Fault::Kill, |disk, expected, what| disk.check(expected, false, what));
+    let struck = sweep(DiskFault::Kill, |disk, expected, what| disk.check(expected, false, what));
     assert!(struck > 150, "{struck}");
 }
 
 #[test]
 fn a_power_failure_keeps_records_acknowledged_with_disk_durability() {
-    sweep(Fault::Kill, |disk, expected, what| {
+    sweep(DiskFault::Kill, |disk, expected, what| {
         for seed in 0..6 {
             let disk = TestDisk::with_platter(disk.platter.copy());
             disk.platter.lose_power(seed);
@@ -152,7 +152,7 @@ fn a_power_failure_keeps_records_acknowledged_with_disk_durability() {
 
 #[test]
 fn a_disk_that_fails_once_or_is_full_loses_no_record() {
-    for fault in [Fault::Once(EIO), Fault::Twice(EIO), Fault::Full] {
+    for fault in [DiskFault::Once(EIO), DiskFault::Twice(EIO), DiskFault::Full] {
         sweep(fault, |disk, expected, what| disk.check(expected, false, what));
     }
 }
@@ -162,7 +162,7 @@ fn a_writer_refuses_appends_after_a_failed_one() {
     let (disk, mut expected) = TestDisk::new();
     let mut writer = LogWriter::acquire(&disk.place, 2, &BTreeSet::new).unwrap().writer;
     append(&mut writer, &[3], Durability::Disk, &mut expected).unwrap();
-    disk.faults.inject(0, Fault::Once(EIO));
+    disk.faults.inject(0, DiskFault::Once(EIO));
     append(&mut writer, &[4], Durability::Disk, &mut expected).unwrap_err();
     disk.faults.clear();
     for _ in 0..2 {

@@ -5,7 +5,7 @@ use super::*;
 use crate::location::{MARK, Part};
 use crate::seal::unseal;
 use bathyal_store::disk::Disk;
-use bathyal_store::faulty::{Fault, Faults, SimulatedDisk};
+use bathyal_store::faulty::{DiskFault, Faults, SimulatedDisk};
 use bathyal_store::local::LocalStore;
 use bathyal_store::{GenerationExt, Replace};
 use bathyal_vectors::progress::Progress;
@@ -85,7 +85,7 @@ fn entry_of(disk: &TestDisk, usual: &SegmentEntry) -> Option<SegmentEntry> {
 }
 
 /// Writes the segment once for each operation, with a fault at that operation.
-fn sweep(fault: Fault, power: Option<u64>) -> (usize, usize) {
+fn sweep(fault: DiskFault, power: Option<u64>) -> (usize, usize) {
     let usual = TestDisk::new().write().unwrap();
     let (mut whole, mut nothing) = (0, 0);
     for number in 0.. {
@@ -113,7 +113,7 @@ fn sweep(fault: Fault, power: Option<u64>) -> (usize, usize) {
                 // A surviving writer removes what it has begun. Published parts may stay if a full disk does
                 // not allow to remove them.
                 let drafts = disk.platter.paths().iter().filter(|path| path.contains(".building")).count();
-                assert!(fault != Fault::Full || drafts == 0, "{what}: {drafts} paths of drafts");
+                assert!(fault != DiskFault::Full || drafts == 0, "{what}: {drafts} paths of drafts");
                 nothing += 1;
             }
         }
@@ -124,7 +124,7 @@ fn sweep(fault: Fault, power: Option<u64>) -> (usize, usize) {
 
 #[test]
 fn a_segment_is_published_completely_or_not_at_all() {
-    for fault in [Fault::Kill, Fault::Full, Fault::Once(EIO)] {
+    for fault in [DiskFault::Kill, DiskFault::Full, DiskFault::Once(EIO)] {
         let (_, nothing) = sweep(fault, None);
         assert!(nothing > 30, "{fault:?}: {nothing} operations");
     }
@@ -133,7 +133,7 @@ fn a_segment_is_published_completely_or_not_at_all() {
 #[test]
 fn a_published_segment_survives_a_power_failure() {
     for seed in 0..3 {
-        sweep(Fault::Kill, Some(seed << 20));
+        sweep(DiskFault::Kill, Some(seed << 20));
     }
 }
 

@@ -10,7 +10,7 @@ use bathyal_collection::{
     Collection, CollectionError, CollectionLocation, CollectionOptions, CompactOptions,
 };
 use bathyal_store::disk::Disk;
-use bathyal_store::faulty::{Fault, Faults, SimulatedDisk};
+use bathyal_store::faulty::{DiskFault, Faults, SimulatedDisk};
 use bathyal_store::local::LocalStore;
 use bathyal_vectors::progress::Silent;
 use rand::rngs::StdRng;
@@ -160,7 +160,7 @@ fn program(case: &Case) -> Vec<Step> {
 /// Runs the program with `fault` at operation `number`; returns false if it has fewer operations. With
 /// `go_on` the handle stays in use after an error. Without it another handle is opened, after a power failure
 /// if there is a seed for it.
-fn struck_at(number: usize, fault: Fault, go_on: bool, power: Option<u64>, direct: Option<u64>) -> bool {
+fn struck_at(number: usize, fault: DiskFault, go_on: bool, power: Option<u64>, direct: Option<u64>) -> bool {
     let disk = TestDisk::new(direct);
     let steps = program(&disk.case);
     disk.faults.inject(number, fault);
@@ -200,13 +200,13 @@ fn struck_at(number: usize, fault: Fault, go_on: bool, power: Option<u64>, direc
 }
 
 /// Runs the program with a fault at one operation after the other.
-fn sweep(fault: Fault, go_on: bool, power: Option<u64>, stride: usize) {
+fn sweep(fault: DiskFault, go_on: bool, power: Option<u64>, stride: usize) {
     for (direct, share) in [(None, 1), (Some(0), LARGE_STRIDE)] {
         sweep_over(fault, go_on, power, stride * share, direct);
     }
 }
 
-fn sweep_over(fault: Fault, go_on: bool, power: Option<u64>, stride: usize, direct: Option<u64>) {
+fn sweep_over(fault: DiskFault, go_on: bool, power: Option<u64>, stride: usize, direct: Option<u64>) {
     let stride = if std::env::var_os(ALL_OPERATIONS).is_some() { 1 } else { stride };
     let mut number = 0;
     while struck_at(number, fault, go_on, power, direct) {
@@ -217,18 +217,18 @@ fn sweep_over(fault: Fault, go_on: bool, power: Option<u64>, stride: usize, dire
 
 #[test]
 fn a_writer_may_be_killed_at_every_operation() {
-    sweep(Fault::Kill, false, None, KILL_STRIDE);
+    sweep(DiskFault::Kill, false, None, KILL_STRIDE);
 }
 
 #[test]
 fn the_power_may_fail_at_every_operation() {
-    sweep(Fault::Kill, false, Some(3 << 20), KILL_STRIDE);
-    sweep(Fault::Kill, false, Some(4 << 20), STRIDE);
+    sweep(DiskFault::Kill, false, Some(3 << 20), KILL_STRIDE);
+    sweep(DiskFault::Kill, false, Some(4 << 20), STRIDE);
 }
 
 #[test]
 fn an_operation_that_is_refused_loses_nothing() {
-    for fault in [Fault::Once(libc::EIO), Fault::Once(libc::ENOSPC), Fault::Twice(libc::EACCES)] {
+    for fault in [DiskFault::Once(libc::EIO), DiskFault::Once(libc::ENOSPC), DiskFault::Twice(libc::EACCES)] {
         for go_on in [true, false] {
             sweep(fault, go_on, None, STRIDE);
         }
@@ -237,8 +237,8 @@ fn an_operation_that_is_refused_loses_nothing() {
 
 #[test]
 fn a_disk_that_is_full_loses_nothing() {
-    sweep(Fault::Full, true, None, STRIDE);
-    sweep(Fault::Full, false, None, STRIDE);
+    sweep(DiskFault::Full, true, None, STRIDE);
+    sweep(DiskFault::Full, false, None, STRIDE);
 }
 
 #[test]
@@ -256,10 +256,10 @@ fn survive(seed: u64, rounds: usize) {
     disk.step(&mut collection, &Step::Reopen).unwrap();
     for round in 0..rounds {
         let fault = match random.random_range(0..5) {
-            0 => Fault::Once(libc::EIO),
-            1 => Fault::Full,
-            2 => Fault::Twice(libc::EIO),
-            _ => Fault::Kill,
+            0 => DiskFault::Once(libc::EIO),
+            1 => DiskFault::Full,
+            2 => DiskFault::Twice(libc::EIO),
+            _ => DiskFault::Kill,
         };
         disk.faults.inject(random.random_range(0..200), fault);
         // Some faults have no effect.
@@ -278,12 +278,12 @@ fn survive(seed: u64, rounds: usize) {
                 let struck = disk.faults.injected();
                 let what = format!("seed {seed}, round {round}, {struck:?}, {step:.200?}: {error}");
                 assert!(struck.is_some(), "{what}");
-                let goes_on = fault != Fault::Kill && random.random() && collection.is_some();
+                let goes_on = fault != DiskFault::Kill && random.random() && collection.is_some();
                 if !goes_on {
                     collection = None;
                 }
                 disk.faults.clear();
-                if fault == Fault::Kill && random.random() {
+                if fault == DiskFault::Kill && random.random() {
                     disk.platter.lose_power(random.random());
                 }
                 let look = if goes_on { Step::Flush } else { Step::Reopen };

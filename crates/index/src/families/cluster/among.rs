@@ -11,7 +11,7 @@ use crate::allocate::{try_with_capacity, try_zeros};
 use crate::error::IndexError;
 use crate::format::groups::NO_ID;
 use crate::format::places::{PLACE_BYTES, ids_in};
-use crate::query::within::{RowFilter, Stages};
+use crate::query::within::{CandidateStages, RowFilter};
 use crate::query::{Phase, SearchParams};
 use bathyal_kernels::Neighbor;
 use bathyal_tier::Cx;
@@ -210,7 +210,7 @@ impl ClusterScratch {
         among: &RowFilter,
     ) -> Result<(), IndexError> {
         let ClusterScratch { query, hits, reads, .. } = self;
-        let mut stages: Stages = among.stages(params.wanted(), params.k, hits.len());
+        let mut stages: CandidateStages = among.stages(params.wanted(), params.k, hits.len());
         while let Some(range) = stages.next(&query.found) {
             cluster.pages.compare(cx, &cluster.set, &hits[range], query, reads).await?;
         }

@@ -13,10 +13,10 @@ use crate::allocate::try_zeros;
 use crate::build::journal::require;
 use crate::build::options::{BuildOptions, BuildReport, Builder, Details, FamilyOptions, Job};
 use crate::build::plan::FamilyPlan;
-use crate::build::{Stages, least_manifest};
+use crate::build::{StageTimes, least_manifest};
 use crate::calibrate::Calibration;
 use crate::error::IndexError;
-use crate::form::source::Source;
+use crate::form::source::SourceVectors;
 use crate::format::appender::{Appender, ReadBack, Written, read_back};
 use crate::format::groups::GroupLayout;
 use crate::format::identity::Identity;
@@ -57,11 +57,11 @@ impl Builder for ClusterOptions {
         true
     }
 
-    fn planned_memory(&self, data: &Source<'_>, options: &BuildOptions) -> u64 {
+    fn planned_memory(&self, data: &SourceVectors<'_>, options: &BuildOptions) -> u64 {
         choose_layout(data, self).map_or(0, |layout| ClusterPlan::new(data, self, options, &layout).planned)
     }
 
-    fn plan(&self, data: &Source<'_>, options: &BuildOptions) -> Result<FamilyPlan, IndexError> {
+    fn plan(&self, data: &SourceVectors<'_>, options: &BuildOptions) -> Result<FamilyPlan, IndexError> {
         sizes::plan(data, self, options)
     }
 
@@ -100,11 +100,11 @@ impl Staged for ClusterOptions {
 
     const STEPS_VERSION: u32 = 6;
 
-    fn rows(&self, data: &Source<'_>, options: &BuildOptions) -> Result<usize, IndexError> {
+    fn rows(&self, data: &SourceVectors<'_>, options: &BuildOptions) -> Result<usize, IndexError> {
         Ok(ClusterPlan::new(data, self, options, &choose_layout(data, self)?).rows)
     }
 
-    fn layout(&self, data: &Source<'_>, identity: Identity) -> Result<GroupLayout, IndexError> {
+    fn layout(&self, data: &SourceVectors<'_>, identity: Identity) -> Result<GroupLayout, IndexError> {
         Ok(choose_layout(data, self)?.identified(identity))
     }
 
@@ -163,7 +163,7 @@ impl Staged for ClusterOptions {
 
     fn rest(
         &self,
-        data: &Source<'_>,
+        data: &SourceVectors<'_>,
         _layout: &GroupLayout,
         steps: &Steps,
         values: f64,
@@ -183,7 +183,7 @@ impl Staged for ClusterOptions {
         work: &Work<'_>,
         intake: &Intake,
         journal: &mut Journal,
-        stages: &mut Stages,
+        stages: &mut StageTimes,
     ) -> Result<Manifest, IndexError> {
         let mut section = encode_all(work, intake, journal, stages)?;
         let mut manifest = least_manifest(work.data, work.options, work.identity);
@@ -206,7 +206,7 @@ fn encode_all(
     work: &Work<'_>,
     intake: &Intake,
     journal: &mut Journal,
-    stages: &mut Stages,
+    stages: &mut StageTimes,
 ) -> Result<ClusterEntry, IndexError> {
     let layout = work.layout;
     let vectors_file = place::finish(work, journal)?;
@@ -258,7 +258,7 @@ fn train(
     intake: &Intake,
     centroids: &Centroids,
     journal: &mut Journal,
-    stages: &Stages,
+    stages: &StageTimes,
 ) -> Result<(Codec, FileEntry), IndexError> {
     if let Some(file) = &journal.own.trained {
         let bytes = read_back(work.directory, CODEC_NAME, file.written())?;

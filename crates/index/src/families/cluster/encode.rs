@@ -4,7 +4,7 @@
 use super::build::{Journal, Work};
 use super::centroids::Centroids;
 use super::section::{CODES_NAME, PLACES_NAME, VECTORS_NAME};
-use crate::build::Stages;
+use crate::build::StageTimes;
 use crate::build::journal::JOURNAL_NAME;
 use crate::error::IndexError;
 use crate::format::appender::{Appender, ReadBack};
@@ -102,7 +102,7 @@ pub(crate) fn write(
     centroids: &Centroids,
     codec: &Codec,
     journal: &mut Journal,
-    stages: &Stages,
+    stages: &StageTimes,
 ) -> Result<EncodedGroups, IndexError> {
     let (groups, threads, layout) = (centroids.groups(), work.threads, &work.layout);
     let group_bytes = layout.group_blocks() * codec.block_bytes();

@@ -15,7 +15,7 @@ use crate::error::IndexError;
 use crate::family::StoredCapabilities;
 use crate::family::capabilities::{ArrivingFiles, RowsAlone, SingleVectorReads, StoredForCard};
 use crate::family::pages::{Pages, Reading, walk};
-use crate::family::rows::{PagesAlone, Rows};
+use crate::family::rows::{PagesAlone, StoredRows};
 use crate::family::{
     Buffers, CodesOnCard, Description, Knob, Loading, MemorySplit, Needs, Opened, Place, Stored,
     VerifyReport, Verifying,
@@ -262,10 +262,9 @@ impl RowsAlone for StoredCluster {
         &self,
         directory: &dyn Generation,
         manifest: &Manifest,
-    ) -> Result<Box<dyn Rows>, IndexError> {
-        let set = VectorSet::of(directory, manifest, &self.entry.file)?;
+    ) -> Result<Box<dyn StoredRows>, IndexError> {
         let pages = self.entry.groups * self.layout.group_pages() as u32;
-        Ok(Box::new(PagesAlone { layout: self.layout, set, pages }))
+        PagesAlone::open(directory, manifest, &self.entry.file, self.layout, pages)
     }
 }
 

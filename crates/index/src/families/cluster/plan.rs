@@ -4,7 +4,7 @@
 use super::centroids::GROUPS_PER_RUN;
 use super::options::ClusterOptions;
 use crate::build::options::BuildOptions;
-use crate::form::source::Source;
+use crate::form::source::SourceVectors;
 use crate::format::groups::GroupLayout;
 use crate::partition::placement::{Placement, exchange};
 use crate::partition::space::Space;
@@ -38,7 +38,7 @@ impl ClusterPlan {
     /// Plans a build: everything at once if that fits or if there is no budget, otherwise parts as large as
     /// fit. The planned bytes exceed the budget only if no plan fits.
     pub(crate) fn new(
-        data: &Source<'_>,
+        data: &SourceVectors<'_>,
         cluster_options: &ClusterOptions,
         options: &BuildOptions,
         layout: &GroupLayout,
@@ -71,7 +71,12 @@ fn halving_bytes(dim: usize) -> u64 {
 }
 
 /// Returns the bytes of the largest stage that does not place vectors.
-fn rest(data: &Source<'_>, cluster_options: &ClusterOptions, layout: &GroupLayout, threads: u64) -> u64 {
+fn rest(
+    data: &SourceVectors<'_>,
+    cluster_options: &ClusterOptions,
+    layout: &GroupLayout,
+    threads: u64,
+) -> u64 {
     let (count, dim) = (data.count(), data.dim() as u64);
     let groups = (count / layout.group_vectors() + 1 + 2 * MOST_PARTS) as u64;
     let sample = sample_rows(count, data.dim()) as u64 * (dim + 1) * 4;

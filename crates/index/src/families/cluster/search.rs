@@ -13,7 +13,7 @@ use crate::cost::demand::Demand;
 use crate::error::IndexError;
 use crate::family::capabilities::{CardSearch, EarlySearch, FilteredSearch, SingleVectors};
 use crate::family::pages::{PageReads, Pages};
-use crate::family::rows::{PageRows, Rows};
+use crate::family::rows::{PageRows, StoredRows};
 use crate::family::{Arrival, CardUse, Scanned, Searcher};
 use crate::family::{OpenCapabilities, Opened, QueryState, query_state};
 use crate::format::groups::GroupLayout;
@@ -386,7 +386,7 @@ impl Opened for Cluster {
         self.shape().demand(probes as f64, params.wanted() as f64, machine)
     }
 
-    fn rows(&self) -> Box<dyn Rows + '_> {
+    fn rows(&self) -> Box<dyn StoredRows + '_> {
         let layout = &self.pages.layout;
         let pages = (self.centroids.groups() * layout.group_pages()) as u32;
         Box::new(PageRows { layout, set: &self.set, pages, ordered: false })

@@ -9,7 +9,7 @@ use super::section::{
 use crate::build::options::{BuildOptions, Details};
 use crate::build::plan::{FamilyPlan, PlannedCodes, PlannedFile};
 use crate::error::IndexError;
-use crate::form::source::Source;
+use crate::form::source::SourceVectors;
 use crate::format::groups::GroupLayout;
 use crate::format::places::Places;
 use crate::format::positions;
@@ -21,7 +21,7 @@ use std::ops::RangeInclusive;
 
 /// Plans the files and the stages, and fills in the options without a value.
 pub(super) fn plan(
-    data: &Source<'_>,
+    data: &SourceVectors<'_>,
     cluster_options: &ClusterOptions,
     options: &BuildOptions,
 ) -> Result<FamilyPlan, IndexError> {
@@ -65,7 +65,7 @@ pub(super) fn plan(
 
 /// Chooses the layout, with groups of about the requested number of vectors.
 pub(super) fn choose_layout(
-    data: &Source<'_>,
+    data: &SourceVectors<'_>,
     cluster_options: &ClusterOptions,
 ) -> Result<GroupLayout, IndexError> {
     GroupLayout::choose(data.element(), data.dim() as u32, cluster_options.group_vectors as usize)

@@ -12,10 +12,10 @@ use crate::build::journal::{self, holds, require};
 use crate::build::options::{BuildOptions, BuildReport, Builder, Details, FamilyOptions, Job};
 use crate::build::plan::FamilyPlan;
 use crate::build::publishing::{Note, Start, publish, publish_finished};
-use crate::build::{Stages, least_manifest};
+use crate::build::{StageTimes, least_manifest};
 use crate::calibrate::Calibration;
 use crate::error::IndexError;
-use crate::form::source::Source;
+use crate::form::source::SourceVectors;
 use crate::format::appender::{Appender, Written};
 use crate::format::groups::GroupLayout;
 use crate::format::manifest::{FileEntry, Manifest};
@@ -69,7 +69,7 @@ impl Builder for FlatOptions {
         self.codes().is_some()
     }
 
-    fn planned_memory(&self, data: &Source<'_>, options: &BuildOptions) -> u64 {
+    fn planned_memory(&self, data: &SourceVectors<'_>, options: &BuildOptions) -> u64 {
         let threads = options.thread_count() as u64;
         let fixed = FIXED_BYTES + threads * THREAD_BYTES;
         let Some(choice) = self.codes() else { return fixed };
@@ -80,7 +80,7 @@ impl Builder for FlatOptions {
         fixed + codes::planned_bytes(count, dim, choice, threads).max(calibrating)
     }
 
-    fn plan(&self, data: &Source<'_>, options: &BuildOptions) -> Result<FamilyPlan, IndexError> {
+    fn plan(&self, data: &SourceVectors<'_>, options: &BuildOptions) -> Result<FamilyPlan, IndexError> {
         sizes::plan(data, self, options)
     }
 
@@ -120,7 +120,7 @@ fn build(job: Job<'_>, own: &FlatOptions) -> Result<BuildReport, IndexError> {
         Start::After(journal) => journal,
         Start::Anew => FlatJournal { fingerprint: fingerprint.clone(), ..FlatJournal::default() },
     };
-    let mut stages = Stages::begin_after(journal.seconds);
+    let mut stages = StageTimes::begin_after(journal.seconds);
     let (directory, rows) = (draft.as_ref(), data.count());
     let work = Work { data, options, own, layout, identity, rows, threads, directory, progress };
     announce(&work);
@@ -173,7 +173,11 @@ fn read_journal(draft: &dyn Draft, fingerprint: &str, layout: &GroupLayout) -> O
 }
 
 /// Writes the pages that are not written yet.
-fn write_pages(work: &Work<'_>, journal: &mut FlatJournal, stages: &Stages) -> Result<FileEntry, IndexError> {
+fn write_pages(
+    work: &Work<'_>,
+    journal: &mut FlatJournal,
+    stages: &StageTimes,
+) -> Result<FileEntry, IndexError> {
     let mut file = Appender::resume(work.directory, VECTORS_NAME, journal.pages)?;
     in_order::write_pages(work, &mut file, |written| {
         journal.pages = written;

@@ -7,7 +7,7 @@ use crate::calibrate::Calibration;
 use crate::calibrate::list::ListPoint;
 use crate::calibrate::trial::{StandIns, Trial};
 use crate::error::IndexError;
-use crate::form::source::Source;
+use crate::form::source::SourceVectors;
 use crate::query::{SearchMode, SearchParams};
 use bathyal_vectors::progress::Progress;
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ const LISTS: [u32; 26] = [
 /// Measures `flat`, whose manifest has not been written yet.
 pub(super) fn calibrate(
     flat: &Flat,
-    data: &Source<'_>,
+    data: &SourceVectors<'_>,
     options: &BuildOptions,
     progress: &dyn Progress,
 ) -> Result<Calibration<ListPoint>, IndexError> {

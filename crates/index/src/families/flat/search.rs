@@ -10,14 +10,14 @@ use crate::cost::demand::Demand;
 use crate::error::IndexError;
 use crate::family::capabilities::{FilteredSearch, PassRun, SharedPasses};
 use crate::family::pages::{PageReads, Pages};
-use crate::family::rows::{PageRows, Rows};
+use crate::family::rows::{PageRows, StoredRows};
 use crate::family::{OpenCapabilities, Opened, QueryState, Scanned, Searcher, query_state};
 use crate::format::stored::StoredEntry;
 use crate::query::codes::{CodedQuery, VectorCodes, query_bytes};
 use crate::query::pass::PassPart;
 use crate::query::set::VectorSet;
 use crate::query::under_way::Query;
-use crate::query::within::{Stages, keep_of};
+use crate::query::within::{CandidateStages, keep_of};
 use crate::query::{Phase, SearchParams};
 use bathyal_kernels::{Metric, Neighbor};
 use bathyal_tier::{Cx, Span};
@@ -181,7 +181,7 @@ async fn compare_candidates(
     let FlatScratch { query, hits, reads, .. } = scratch;
     let error = STOP_ERRORS * flat.standard_error(coded, &query.floats);
     let mut stages = match &query.within {
-        None => Stages::one(hits.len()),
+        None => CandidateStages::one(hits.len()),
         Some(among) => among.stages(params.wanted(), params.k, hits.len()),
     };
     while let Some(range) = stages.next(&query.found) {
@@ -306,7 +306,7 @@ impl Opened for Flat {
     }
 
     /// Returns all rows: a scan reads every page for any query.
-    fn rows(&self) -> Box<dyn Rows + '_> {
+    fn rows(&self) -> Box<dyn StoredRows + '_> {
         let (layout, set) = (&self.pages.layout, &self.set);
         let pages = set.vectors.div_ceil(layout.page_vectors() as u32);
         Box::new(PageRows { layout, set, pages, ordered: true })

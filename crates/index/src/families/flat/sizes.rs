@@ -5,7 +5,7 @@ use super::section::{CODEC_NAME, CODES_NAME, VECTORS_NAME};
 use crate::build::options::{BuildOptions, Details};
 use crate::build::plan::{FamilyPlan, PlannedCodes, PlannedFile};
 use crate::error::IndexError;
-use crate::form::source::Source;
+use crate::form::source::SourceVectors;
 use crate::format::groups::GroupLayout;
 
 /// Approximate bytes of one read of a scan: a device takes longer to transfer them than the processor to
@@ -14,7 +14,7 @@ const READ_BYTES: usize = 64 << 10;
 
 /// Returns the files, the stages, and the parameters, with defaults in place of options that were left open.
 pub(super) fn plan(
-    data: &Source<'_>,
+    data: &SourceVectors<'_>,
     own: &FlatOptions,
     _options: &BuildOptions,
 ) -> Result<FamilyPlan, IndexError> {
@@ -37,7 +37,7 @@ pub(super) fn plan(
 
 /// Returns a layout of pages with as many vectors as fit in 4 KiB, and of reads with as many pages as fit in
 /// [`READ_BYTES`] or as the vectors fill.
-pub(super) fn layout_of(data: &Source<'_>) -> Result<GroupLayout, IndexError> {
+pub(super) fn layout_of(data: &SourceVectors<'_>) -> Result<GroupLayout, IndexError> {
     let dim = data.dim() as u32;
     let one = GroupLayout::choose(data.element(), dim, 1).map_err(IndexError::Parameter)?;
     let needed = data.count().div_ceil(one.page_vectors()).max(1);
@@ -47,7 +47,7 @@ pub(super) fn layout_of(data: &Source<'_>) -> Result<GroupLayout, IndexError> {
 }
 
 /// Returns the stages, with their expected seconds on a reference machine.
-pub(super) fn stages(data: &Source<'_>, own: &FlatOptions) -> Vec<(&'static str, f64)> {
+pub(super) fn stages(data: &SourceVectors<'_>, own: &FlatOptions) -> Vec<(&'static str, f64)> {
     let values = data.count() as f64 * data.dim() as f64 / 128e6;
     let mut stages = vec![("writing vectors", 0.5 * values)];
     if own.codes().is_some() {

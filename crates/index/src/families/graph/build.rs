@@ -12,9 +12,9 @@ use super::work::{GrownGraph, Work};
 use crate::build::options::{BuildOptions, BuildReport, Builder, Details, FamilyOptions, Job};
 use crate::build::plan::FamilyPlan;
 use crate::build::publishing::{Note, Start, publish, publish_finished};
-use crate::build::{Stages, journal, least_manifest};
+use crate::build::{StageTimes, journal, least_manifest};
 use crate::error::IndexError;
-use crate::form::source::Source;
+use crate::form::source::SourceVectors;
 use crate::format::manifest::Manifest;
 use crate::partition::space::Space;
 use bathyal_store::Draft;
@@ -45,11 +45,11 @@ impl Builder for GraphOptions {
         true
     }
 
-    fn planned_memory(&self, data: &Source<'_>, options: &BuildOptions) -> u64 {
+    fn planned_memory(&self, data: &SourceVectors<'_>, options: &BuildOptions) -> u64 {
         GraphPlan::new(data, self, options).planned
     }
 
-    fn plan(&self, data: &Source<'_>, options: &BuildOptions) -> Result<FamilyPlan, IndexError> {
+    fn plan(&self, data: &SourceVectors<'_>, options: &BuildOptions) -> Result<FamilyPlan, IndexError> {
         sizes::plan(data, self, options)
     }
 
@@ -97,7 +97,7 @@ fn build(job: Job<'_>, graph_options: &GraphOptions) -> Result<BuildReport, Inde
         Start::After(journal) => journal,
         Start::Anew => GraphJournal::new(&fingerprint),
     };
-    let mut stages = Stages::begin_after(journal.seconds);
+    let mut stages = StageTimes::begin_after(journal.seconds);
     let (layout, directory) = ((), draft.as_ref());
     let work =
         Work { data, options, own: graph_options, layout, identity, rows, threads, directory, progress };
@@ -135,7 +135,7 @@ fn finish(
     work: &Work<'_>,
     graph: &mut impl GrownGraph,
     has_room_for: impl Fn(u64) -> bool,
-    stages: &mut Stages,
+    stages: &mut StageTimes,
 ) -> Result<CompletedGraph, IndexError> {
     let (data, directory, options, progress) = (work.data, work.directory, work.options, work.progress);
     let identity = graph.identify(work)?;

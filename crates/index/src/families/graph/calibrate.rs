@@ -12,7 +12,7 @@ use crate::calibrate::trial::{LEAST_VECTORS, StandIns, Trial, sample_ids};
 use crate::calibrate::{Calibration, Curve};
 use crate::error::IndexError;
 use crate::family::answers::answer_all;
-use crate::form::source::Source;
+use crate::form::source::SourceVectors;
 use crate::format::loading::load;
 use crate::format::manifest::Manifest;
 use crate::query::{DEFAULT_BEAM_WIDTH, SearchMode, SearchParams};
@@ -35,7 +35,7 @@ const ENOUGH_RECALL: f32 = 0.999;
 /// Returns the ids of the vectors that the build inserts after the calibration, in rising order, without
 /// `entry`.
 pub(crate) fn hold_out(
-    data: &Source<'_>,
+    data: &SourceVectors<'_>,
     entry: u32,
     options: &BuildOptions,
 ) -> Result<Vec<u32>, IndexError> {
@@ -60,7 +60,7 @@ pub(crate) struct DraftGraph<'a> {
     pub(crate) directory: &'a dyn Generation,
     pub(crate) manifest: &'a Manifest,
     pub(crate) entry: &'a GraphEntry,
-    pub(crate) data: &'a Source<'a>,
+    pub(crate) data: &'a SourceVectors<'a>,
     /// True if there is memory for all pages. Otherwise they are read through the page cache.
     pub(crate) in_memory: bool,
 }

@@ -9,7 +9,7 @@ use crate::calibrate::reach::Reach;
 use crate::error::IndexError;
 use crate::family::StoredCapabilities;
 use crate::family::capabilities::{RowsAlone, StoredForCard};
-use crate::family::rows::Rows;
+use crate::family::rows::StoredRows;
 use crate::family::{
     Buffers, CodesOnCard, Description, Knob, Loading, MemorySplit, Needs, Opened, Place, Stored,
     VerifyReport, Verifying,
@@ -145,7 +145,7 @@ impl RowsAlone for StoredGraph {
         &self,
         directory: &dyn Generation,
         manifest: &Manifest,
-    ) -> Result<Box<dyn Rows>, IndexError> {
+    ) -> Result<Box<dyn StoredRows>, IndexError> {
         Ok(Box::new(load_without_codes(directory, manifest, self.entry.clone())?))
     }
 }

@@ -12,10 +12,10 @@ use super::whole::PlacedLayout;
 use super::work::{GraphFiles, GrownGraph, Work};
 use super::write;
 use crate::allocate::try_with_capacity;
-use crate::build::Stages;
+use crate::build::StageTimes;
 use crate::build::journal::{self, holds, require};
 use crate::error::IndexError;
-use crate::form::source::Source;
+use crate::form::source::SourceVectors;
 use crate::format::identity::Identity;
 use crate::format::manifest::CodesEntry;
 use crate::format::pages::PageLayout;
@@ -25,7 +25,7 @@ use crate::partition::pieces::{
     Piece, SpilledPart, check_parts, pieces, read, remove_spilled, spill_files_exist,
 };
 use crate::partition::plain_codes::write_codes;
-use crate::partition::spread::{Copies, Sample};
+use crate::partition::spread::{Copies, SampledPoints};
 use crate::partition::{READ_BYTES, sample_rows};
 use crate::proximity::adjacency::Adjacency;
 use crate::proximity::grow::Growth;
@@ -131,7 +131,7 @@ impl<'a> MergedGraph<'a> {
     pub(super) fn grow(
         work: &Work<'a>,
         journal: &mut GraphJournal,
-        stages: &mut Stages,
+        stages: &mut StageTimes,
     ) -> Result<MergedGraph<'a>, IndexError> {
         announce(work, journal);
         let mut intake = Intake { longest: journal.longest.map(f32::from_bits), ..work.intake() };
@@ -141,7 +141,7 @@ impl<'a> MergedGraph<'a> {
             journal.write(work, stages)?;
             stages.end("spread");
         }
-        let entry = Sample::read(work, &intake)?.medoid();
+        let entry = SampledPoints::read(work, &intake)?.medoid();
         let held_out = calibrate::hold_out(work.data, entry, work.options)?;
         let pieces = pieces(&journal.parts, work.rows);
         let remaining = &pieces[journal.grown.len()..];
@@ -166,7 +166,7 @@ impl<'a> MergedGraph<'a> {
 
 impl GraphJournal {
     /// Replaces the journal in the draft. The files that it names must be synced.
-    fn write(&mut self, work: &Work<'_>, stages: &Stages) -> Result<(), IndexError> {
+    fn write(&mut self, work: &Work<'_>, stages: &StageTimes) -> Result<(), IndexError> {
         self.seconds = stages.seconds_so_far();
         journal::write(work.directory, self)
     }
@@ -198,7 +198,7 @@ fn announce(work: &Work<'_>, journal: &GraphJournal) {
 
 /// Returns the stages that remain, with their seconds on one machine. `remaining` is the share of the vectors
 /// whose parts are not grown yet; `from_start` is true if the vectors are not distributed yet.
-pub(super) fn stages(data: &Source<'_>, from_start: bool, remaining: f64) -> Vec<(&'static str, f64)> {
+pub(super) fn stages(data: &SourceVectors<'_>, from_start: bool, remaining: f64) -> Vec<(&'static str, f64)> {
     let values = data.count() as f64 * data.dim() as f64 / 128e6;
     let spreading = from_start.then_some(("spreading", values));
     let rest = [

@@ -6,7 +6,7 @@ use super::pack::Packer;
 use super::places::Places;
 use super::{connect, parts, whole};
 use crate::build::options::BuildOptions;
-use crate::form::source::Source;
+use crate::form::source::SourceVectors;
 use crate::partition::plain_codes::{sample_bytes, training_rows};
 use crate::partition::space::Space;
 use crate::partition::{MOST_PARTS, sample_rows};
@@ -30,7 +30,11 @@ pub(super) struct GraphPlan {
 impl GraphPlan {
     /// Plans a build: everything at once if that fits or if there is no budget, otherwise parts as large as
     /// fit. The planned bytes exceed the budget only if no plan fits.
-    pub(super) fn new(data: &Source<'_>, graph_options: &GraphOptions, options: &BuildOptions) -> GraphPlan {
+    pub(super) fn new(
+        data: &SourceVectors<'_>,
+        graph_options: &GraphOptions,
+        options: &BuildOptions,
+    ) -> GraphPlan {
         let fixed = options.thread_count() as u64 * MEMORY_PER_THREAD + FIXED_MEMORY;
         let whole =
             GraphPlan { planned: fixed + whole_bytes(data, graph_options, options), rows: data.count() };
@@ -52,7 +56,7 @@ impl GraphPlan {
 }
 
 /// Returns the bytes of a build with all vectors in memory.
-fn whole_bytes(data: &Source<'_>, graph_options: &GraphOptions, options: &BuildOptions) -> u64 {
+fn whole_bytes(data: &SourceVectors<'_>, graph_options: &GraphOptions, options: &BuildOptions) -> u64 {
     let (count, threads) = (data.count() as u64, options.thread_count() as u64);
     let codes = count * u64::from(graph_options.codes().bytes(data.dim()));
     let rows = training_rows(data.count());
@@ -69,7 +73,12 @@ fn whole_bytes(data: &Source<'_>, graph_options: &GraphOptions, options: &BuildO
 }
 
 /// Returns the bytes of growing a part of `rows` vectors.
-fn part_bytes(data: &Source<'_>, graph_options: &GraphOptions, options: &BuildOptions, rows: usize) -> u64 {
+fn part_bytes(
+    data: &SourceVectors<'_>,
+    graph_options: &GraphOptions,
+    options: &BuildOptions,
+    rows: usize,
+) -> u64 {
     let (count, threads) = (rows as u64, options.thread_count() as u64);
     let growing = Adjacency::planned_bytes(count, parts::degree(graph_options.max_degree))
         + Growth::planned_bytes(count, threads);
@@ -77,7 +86,7 @@ fn part_bytes(data: &Source<'_>, graph_options: &GraphOptions, options: &BuildOp
 }
 
 /// Returns the bytes of the largest stage that does not grow parts.
-fn rest_bytes(data: &Source<'_>, graph_options: &GraphOptions) -> u64 {
+fn rest_bytes(data: &SourceVectors<'_>, graph_options: &GraphOptions) -> u64 {
     let (count, dim) = (data.count(), data.dim());
     let codes =
         count as u64 * u64::from(graph_options.codes().bytes(dim)) + graph_options.codes().codec_bytes(dim);

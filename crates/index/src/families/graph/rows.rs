@@ -4,7 +4,7 @@ use super::layout::GraphLayout;
 use super::search::Graph;
 use crate::error::IndexError;
 use crate::family::EachVector;
-use crate::family::rows::Rows;
+use crate::family::rows::StoredRows;
 use crate::query::set::VectorSet;
 use bathyal_tier::Span;
 
@@ -20,7 +20,7 @@ impl Graph {
     }
 }
 
-impl Rows for Graph {
+impl StoredRows for Graph {
     fn set(&self) -> &VectorSet {
         &self.set
     }

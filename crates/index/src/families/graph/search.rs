@@ -14,7 +14,7 @@ use crate::cost::Machine;
 use crate::cost::demand::Demand;
 use crate::error::IndexError;
 use crate::family::capabilities::{CardSearch, FilteredSearch};
-use crate::family::rows::Rows;
+use crate::family::rows::StoredRows;
 use crate::family::{CardUse, Scanned, Searcher};
 use crate::family::{OpenCapabilities, Opened, QueryState, query_state};
 use crate::format::csr::CsrLayout;
@@ -398,7 +398,7 @@ impl Opened for Graph {
         self.shape().demand(candidates as f64, params.beam_width as f64, machine)
     }
 
-    fn rows(&self) -> Box<dyn Rows + '_> {
+    fn rows(&self) -> Box<dyn StoredRows + '_> {
         Box::new(self)
     }
 

@@ -8,12 +8,12 @@ use super::whole::{PlacedLayout, local_layout};
 use crate::build::options::{BuildOptions, Details};
 use crate::build::plan::{FamilyPlan, PlannedCodes, PlannedFile};
 use crate::error::IndexError;
-use crate::form::source::Source;
+use crate::form::source::SourceVectors;
 use crate::format::csr::{CsrLayout, LINE_BYTES};
 
 /// Plans the files and the stages, and fills in the options without a value.
 pub(super) fn plan(
-    data: &Source<'_>,
+    data: &SourceVectors<'_>,
     graph_options: &GraphOptions,
     options: &BuildOptions,
 ) -> Result<FamilyPlan, IndexError> {
@@ -53,7 +53,7 @@ pub(super) fn plan(
 }
 
 /// Plans the files of packed records and of their offsets.
-fn packed(data: &Source<'_>, graph_options: &GraphOptions) -> Result<Vec<PlannedFile>, IndexError> {
+fn packed(data: &SourceVectors<'_>, graph_options: &GraphOptions) -> Result<Vec<PlannedFile>, IndexError> {
     let (count, dim) = (data.count() as u64, data.dim() as u32);
     let layout = CsrLayout::new(data.element(), dim, count as u32, graph_options.max_degree, LINE_BYTES);
     let bytes = layout.map_err(IndexError::Parameter)?.file_bytes(count);
@@ -68,7 +68,11 @@ fn packed(data: &Source<'_>, graph_options: &GraphOptions) -> Result<Vec<Planned
 
 /// Returns the stages with their seconds. The stages of a graph that is grown at once have no measured
 /// seconds.
-fn stages(data: &Source<'_>, graph_options: &GraphOptions, rows: usize) -> Vec<(&'static str, Option<f64>)> {
+fn stages(
+    data: &SourceVectors<'_>,
+    graph_options: &GraphOptions,
+    rows: usize,
+) -> Vec<(&'static str, Option<f64>)> {
     if rows < data.count() {
         let stages = parts::stages(data, true, 1.0);
         return stages.into_iter().map(|(name, seconds)| (name, Some(seconds))).collect();

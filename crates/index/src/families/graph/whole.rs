@@ -8,10 +8,10 @@ use super::places::Places;
 use super::section::GraphEntry;
 use super::work::{GraphFiles, GrownGraph, Work};
 use super::write;
-use crate::build::Stages;
+use crate::build::StageTimes;
 use crate::calibrate::Calibration;
 use crate::error::IndexError;
-use crate::form::source::Source;
+use crate::form::source::SourceVectors;
 use crate::format::csr::{CsrLayout, LINE_BYTES};
 use crate::format::identity::Identity;
 use crate::format::local::LocalLayout;
@@ -36,7 +36,7 @@ impl<'a> WholeGraph<'a> {
     pub(super) fn grow(
         work: &Work<'a>,
         space: &'a Space,
-        stages: &mut Stages,
+        stages: &mut StageTimes,
     ) -> Result<WholeGraph<'a>, IndexError> {
         let (graph_options, seed) = (work.own, work.options.seed);
         let (threads, progress) = (work.threads, work.progress);
@@ -117,7 +117,10 @@ pub(super) enum PlacedLayout {
 
 impl PlacedLayout {
     /// Returns the padded layout, in which places are ids.
-    pub(super) fn padded(data: &Source<'_>, graph_options: &GraphOptions) -> Result<PageLayout, IndexError> {
+    pub(super) fn padded(
+        data: &SourceVectors<'_>,
+        graph_options: &GraphOptions,
+    ) -> Result<PageLayout, IndexError> {
         PageLayout::choose(data.element(), data.dim() as u32, graph_options.max_degree)
             .map_err(IndexError::Parameter)
     }
@@ -228,7 +231,7 @@ impl PlacedLayout {
 }
 
 pub(super) fn local_layout(
-    data: &Source<'_>,
+    data: &SourceVectors<'_>,
     graph_options: &GraphOptions,
 ) -> Result<LocalLayout, IndexError> {
     LocalLayout::choose(data.element(), data.dim() as u32, data.count() as u32, graph_options.max_degree)

@@ -11,10 +11,10 @@ use crate::build::journal::{self, holds, require};
 use crate::build::options::{BuildOptions, BuildReport, Builder, Details, FamilyOptions, Job};
 use crate::build::plan::FamilyPlan;
 use crate::build::publishing::{Note, Start, publish, publish_finished};
-use crate::build::{Stages, least_manifest};
+use crate::build::{StageTimes, least_manifest};
 use crate::calibrate::Calibration;
 use crate::error::IndexError;
-use crate::form::source::Source;
+use crate::form::source::SourceVectors;
 use crate::format::appender::{Appender, Written};
 use crate::format::groups::GroupLayout;
 use crate::format::ids::IDS_NAME;
@@ -84,14 +84,14 @@ impl Builder for LshOptions {
         true
     }
 
-    fn planned_memory(&self, data: &Source<'_>, options: &BuildOptions) -> u64 {
+    fn planned_memory(&self, data: &SourceVectors<'_>, options: &BuildOptions) -> u64 {
         let least = self.fixed_bytes(data, options)
             + self.other_bytes(data, options).max(sorting_bytes(self.entries(data, Some(0))));
         let given = options.memory_bytes.map(|given| given.max(least));
         least.max(self.fixed_bytes(data, options) + sorting_bytes(self.entries_within(data, options, given)))
     }
 
-    fn plan(&self, data: &Source<'_>, options: &BuildOptions) -> Result<FamilyPlan, IndexError> {
+    fn plan(&self, data: &SourceVectors<'_>, options: &BuildOptions) -> Result<FamilyPlan, IndexError> {
         sizes::plan(data, self, options)
     }
 
@@ -124,14 +124,14 @@ fn sorting_bytes(entries: u64) -> u64 {
 
 impl LshOptions {
     /// Returns the bytes of memory that every stage takes.
-    fn fixed_bytes(&self, data: &Source<'_>, options: &BuildOptions) -> u64 {
+    fn fixed_bytes(&self, data: &SourceVectors<'_>, options: &BuildOptions) -> u64 {
         let (threads, dim) = (options.thread_count() as u64, data.dim() as u64 + 1);
         let functions = CompoundHashes::file_bytes(dim as usize, self.tables as usize, self.hashes as usize);
         FIXED_BYTES + threads * (THREAD_BYTES + THREAD_ROWS * 4 * dim) + 2 * functions
     }
 
     /// Returns the largest number of bytes that a stage without sorting takes.
-    fn other_bytes(&self, data: &Source<'_>, options: &BuildOptions) -> u64 {
+    fn other_bytes(&self, data: &SourceVectors<'_>, options: &BuildOptions) -> u64 {
         let (count, dim, codes) = (data.count(), data.dim(), self.codes());
         let threads = options.thread_count() as u64;
         let training = sample_bytes(sample_rows(count, dim), dim) + codes.training_bytes(dim);
@@ -146,7 +146,7 @@ impl LshOptions {
 
     /// Returns the number of entries that are sorted at once in `bytes` bytes; `None` stands for the usual
     /// number.
-    fn entries(&self, data: &Source<'_>, bytes: Option<u64>) -> u64 {
+    fn entries(&self, data: &SourceVectors<'_>, bytes: Option<u64>) -> u64 {
         let (count, all) = (data.count() as u64, data.count() as u64 * u64::from(self.tables));
         let usual = (USUAL_ENTRY_BYTES / ENTRY_BYTES).max(count);
         let fitting = bytes.map_or(usual, |bytes| (bytes / ENTRY_BYTES).min(usual));
@@ -157,7 +157,7 @@ impl LshOptions {
     }
 
     /// Returns the number of entries that are sorted at once if the whole build may use `budget` bytes.
-    fn entries_within(&self, data: &Source<'_>, options: &BuildOptions, budget: Option<u64>) -> u64 {
+    fn entries_within(&self, data: &SourceVectors<'_>, options: &BuildOptions, budget: Option<u64>) -> u64 {
         self.entries(data, budget.map(|budget| budget.saturating_sub(self.fixed_bytes(data, options))))
     }
 }
@@ -183,7 +183,7 @@ fn build(job: Job<'_>, own: &LshOptions) -> Result<BuildReport, IndexError> {
         Start::After(journal) => journal,
         Start::Anew => LshJournal { fingerprint: fingerprint.clone(), ..LshJournal::default() },
     };
-    let mut stages = Stages::begin_after(journal.seconds);
+    let mut stages = StageTimes::begin_after(journal.seconds);
     let (directory, rows) = (draft.as_ref(), data.count());
     let work = Work { data, options, own, layout, identity, rows, threads, directory, progress };
     announce(&work);
@@ -253,7 +253,7 @@ fn write(
     work: &Work<'_>,
     tables: TableLayout,
     journal: &mut LshJournal,
-    stages: &mut Stages,
+    stages: &mut StageTimes,
 ) -> Result<LshEntry, IndexError> {
     let (data, own, directory) = (work.data, work.own, work.directory);
     let mut file = Appender::resume(directory, TABLES_NAME, journal.file)?;
@@ -310,7 +310,7 @@ fn record(
     journal: &mut LshJournal,
     (file, fences): (Written, Written),
     tables: u32,
-    stages: &Stages,
+    stages: &StageTimes,
 ) -> Result<(), IndexError> {
     (journal.file, journal.fences, journal.tables) = (file, fences, tables);
     journal.seconds = stages.seconds_so_far();
@@ -349,7 +349,7 @@ fn write_tables(
     layout: TableLayout,
     blocks: Appender,
     journal: &mut LshJournal,
-    stages: &Stages,
+    stages: &StageTimes,
 ) -> Result<(FileEntry, FileEntry), IndexError> {
     let entries = work.own.entries_within(work.data, work.options, work.options.memory_bytes) as usize;
     let capacity = if entries < work.data.count() { (entries as f64 / PART_SLACK) as usize } else { entries };

@@ -9,7 +9,7 @@ use crate::calibrate::probed::ProbedPoint;
 use crate::calibrate::trial::{StandIns, Trial, climb};
 use crate::calibrate::{Calibration, Curve};
 use crate::error::IndexError;
-use crate::form::source::Source;
+use crate::form::source::SourceVectors;
 use crate::query::{SearchMode, SearchParams};
 use bathyal_kernels::Metric;
 use bathyal_store::Object;
@@ -60,7 +60,7 @@ struct LshMeasurement<'a> {
     lsh: &'a Lsh,
     trial: &'a Trial,
     object: Arc<dyn Object>,
-    data: &'a Source<'a>,
+    data: &'a SourceVectors<'a>,
     metric: Metric,
 }
 

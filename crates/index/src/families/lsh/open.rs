@@ -12,7 +12,7 @@ use crate::error::IndexError;
 use crate::family::StoredCapabilities;
 use crate::family::capabilities::{Rebuilds, RowsAlone};
 use crate::family::pages::{Pages, read_vectors};
-use crate::family::rows::{PagesAlone, Rows};
+use crate::family::rows::{PagesAlone, StoredRows};
 use crate::family::{
     Buffers, Description, EachVector, Knob, Loading, MemorySplit, Needs, Opened, Place, Stored, VerifyReport,
     Verifying,
@@ -170,10 +170,9 @@ impl RowsAlone for StoredLsh {
         &self,
         directory: &dyn Generation,
         manifest: &Manifest,
-    ) -> Result<Box<dyn Rows>, IndexError> {
-        let set = VectorSet::of(directory, manifest, &self.entry.file)?;
+    ) -> Result<Box<dyn StoredRows>, IndexError> {
         let pages = self.entry.pages(&self.pages, self.vectors) as u32;
-        Ok(Box::new(PagesAlone { layout: self.pages, set, pages }))
+        PagesAlone::open(directory, manifest, &self.entry.file, self.pages, pages)
     }
 }
 

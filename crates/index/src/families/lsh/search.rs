@@ -13,7 +13,7 @@ use crate::cost::demand::Demand;
 use crate::error::IndexError;
 use crate::family::capabilities::{FilteredSearch, InsertBuckets, RatioTargets};
 use crate::family::pages::{PageReads, Pages};
-use crate::family::rows::{PageRows, Rows};
+use crate::family::rows::{PageRows, StoredRows};
 use crate::family::{OpenCapabilities, Opened, QueryState, query_state};
 use crate::family::{Scanned, Searcher};
 use crate::format::tables::TableLayout;
@@ -451,7 +451,7 @@ impl Opened for Lsh {
         shape.demand(params.probes as f64, params.wanted() as f64, machine)
     }
 
-    fn rows(&self) -> Box<dyn Rows + '_> {
+    fn rows(&self) -> Box<dyn StoredRows + '_> {
         let (layout, set) = (&self.pages.layout, &self.set);
         let pages = self.entry.pages(layout, set.vectors.into()) as u32;
         Box::new(PageRows { layout, set, pages, ordered: true })

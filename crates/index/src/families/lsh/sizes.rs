@@ -5,7 +5,7 @@ use super::section::{CODEC_NAME, CODES_NAME, FENCES_NAME, HASHES_NAME, TABLES_NA
 use crate::build::options::{BuildOptions, Details};
 use crate::build::plan::{FamilyPlan, PlannedCodes, PlannedFile};
 use crate::error::IndexError;
-use crate::form::source::Source;
+use crate::form::source::SourceVectors;
 use crate::format::groups::GroupLayout;
 use crate::format::tables::TableLayout;
 use bathyal_kernels::Metric;
@@ -13,7 +13,7 @@ use bathyal_kernels::lsh::CompoundHashes;
 
 /// Returns the files, the stages, and the parameters, with defaults in place of options that were left open.
 pub(super) fn plan(
-    data: &Source<'_>,
+    data: &SourceVectors<'_>,
     own: &LshOptions,
     options: &BuildOptions,
 ) -> Result<FamilyPlan, IndexError> {
@@ -43,14 +43,14 @@ pub(super) fn plan(
 }
 
 /// Returns a layout of pages with as many vectors as fit in 4 KiB, or with one longer vector.
-pub(super) fn layout_of(data: &Source<'_>) -> Result<GroupLayout, IndexError> {
+pub(super) fn layout_of(data: &SourceVectors<'_>) -> Result<GroupLayout, IndexError> {
     let dim = data.dim() as u32;
     let one = GroupLayout::choose(data.element(), dim, 1).map_err(IndexError::Parameter)?;
     GroupLayout::new(data.element(), dim, one.page_bytes() as u32, 1).map_err(IndexError::Parameter)
 }
 
 /// Returns the stages, with their expected seconds on a reference machine.
-pub(super) fn stages(data: &Source<'_>, own: &LshOptions) -> [(&'static str, f64); 6] {
+pub(super) fn stages(data: &SourceVectors<'_>, own: &LshOptions) -> [(&'static str, f64); 6] {
     let millions = data.count() as f64 / 1e6;
     let values = millions * data.dim() as f64 / 128.0;
     let tables = f64::from(own.tables) / 16.0;

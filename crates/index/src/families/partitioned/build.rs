@@ -18,9 +18,9 @@ use crate::build::journal;
 use crate::build::options::{BuildOptions, BuildReport, Builder, Details, FamilyOptions, Job};
 use crate::build::plan::FamilyPlan;
 use crate::build::publishing::{Note, Start, publish, publish_finished};
-use crate::build::{Stages, least_manifest};
+use crate::build::{StageTimes, least_manifest};
 use crate::error::IndexError;
-use crate::form::source::Source;
+use crate::form::source::SourceVectors;
 use crate::format::appender::Appender;
 use crate::format::manifest::{FileEntry, Manifest};
 use crate::partition::{self, spread};
@@ -57,11 +57,11 @@ impl Builder for PartitionedOptions {
         true
     }
 
-    fn planned_memory(&self, data: &Source<'_>, options: &BuildOptions) -> u64 {
+    fn planned_memory(&self, data: &SourceVectors<'_>, options: &BuildOptions) -> u64 {
         plan::planned_bytes(data, self, options)
     }
 
-    fn plan(&self, data: &Source<'_>, options: &BuildOptions) -> Result<FamilyPlan, IndexError> {
+    fn plan(&self, data: &SourceVectors<'_>, options: &BuildOptions) -> Result<FamilyPlan, IndexError> {
         sizes::plan(data, self, options)
     }
 
@@ -96,7 +96,7 @@ fn build(job: Job<'_>, family_options: &PartitionedOptions) -> Result<BuildRepor
         let details = details(&manifest)?;
         return publish_finished(draft, &manifest, &note, threads, planned, details, progress);
     }
-    let mut stages = Stages::begin();
+    let mut stages = StageTimes::begin();
     let (directory, rows) = (draft.as_ref(), data.count());
     let work =
         Work { data, options, own: family_options, layout: (), identity, rows, threads, directory, progress };

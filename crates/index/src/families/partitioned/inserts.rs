@@ -2,9 +2,9 @@
 
 use super::growth::group_reader::{GroupPlaces, GroupReader};
 use super::growth::layout::{GroupPlace, GroupWord, GrowthLayout, HEAD_BYTES, u64_at};
-use super::growth::memory::TierMemory;
 use super::growth::overflow::OverflowChange;
 use super::growth::regroup::SubIndexBuilder;
+use super::growth::shared_memory::TierMemory;
 use super::growth::writer::{GrowthWriter, WAITS};
 use super::search::Partitions;
 use super::section::PartitionedEntry;

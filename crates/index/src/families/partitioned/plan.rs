@@ -6,7 +6,7 @@ use super::sizes::partitions;
 use super::subindex::hnsw::Hnsw;
 use super::subindex::options::PartitionedOptions;
 use crate::build::options::BuildOptions;
-use crate::form::source::Source;
+use crate::form::source::SourceVectors;
 use crate::partition::space::Space;
 
 /// The program itself, thread stacks, and the reserves of the allocator.
@@ -20,7 +20,7 @@ pub(super) const READY: usize = 2;
 
 /// Returns the peak memory of a build, in bytes.
 pub(super) fn planned_bytes(
-    data: &Source<'_>,
+    data: &SourceVectors<'_>,
     family_options: &PartitionedOptions,
     options: &BuildOptions,
 ) -> u64 {

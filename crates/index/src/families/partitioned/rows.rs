@@ -7,7 +7,7 @@ use super::search::Partitions;
 use super::subindex::SubIndex;
 use crate::error::IndexError;
 use crate::family::EachVector;
-use crate::family::rows::{Moving, Rows};
+use crate::family::rows::{Moving, StoredRows};
 use crate::query::set::VectorSet;
 use bathyal_tier::Span;
 
@@ -34,7 +34,7 @@ impl Partitions {
     }
 }
 
-impl Rows for Partitions {
+impl StoredRows for Partitions {
     fn set(&self) -> &VectorSet {
         &self.set
     }

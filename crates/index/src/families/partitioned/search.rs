@@ -16,7 +16,7 @@ use crate::cost::demand::Demand;
 use crate::error::IndexError;
 use crate::family::capabilities::ReadCache;
 use crate::family::in_place::InPlace;
-use crate::family::rows::Rows;
+use crate::family::rows::StoredRows;
 use crate::family::{OpenCapabilities, Opened, QueryState, query_state};
 use crate::family::{Scanned, Searcher};
 use crate::format::identity::Identity;
@@ -442,7 +442,7 @@ impl Opened for Partitions {
         self.shape().demand(probes as f64, params.wanted() as f64, machine)
     }
 
-    fn rows(&self) -> Box<dyn Rows + '_> {
+    fn rows(&self) -> Box<dyn StoredRows + '_> {
         Box::new(self)
     }
 

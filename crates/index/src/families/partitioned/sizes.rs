@@ -8,11 +8,11 @@ use super::subindex::{least_bytes, most_bytes};
 use crate::build::options::{BuildOptions, Details};
 use crate::build::plan::{FamilyPlan, PlannedFile};
 use crate::error::IndexError;
-use crate::form::source::Source;
+use crate::form::source::SourceVectors;
 
 /// Returns the planned files, stages and parameters, with the defaults filled in.
 pub(super) fn plan(
-    data: &Source<'_>,
+    data: &SourceVectors<'_>,
     family_options: &PartitionedOptions,
     _options: &BuildOptions,
 ) -> Result<FamilyPlan, IndexError> {
@@ -66,7 +66,7 @@ pub(super) fn plan(
 }
 
 /// Returns the stages with their seconds on one machine.
-pub(super) fn stages(data: &Source<'_>) -> [(&'static str, f64); 3] {
+pub(super) fn stages(data: &SourceVectors<'_>) -> [(&'static str, f64); 3] {
     let values = data.count() as f64 * data.dim() as f64 / 128e6;
     [
         ("assigning", 10.0 * values),

@@ -14,10 +14,10 @@ use super::{graph, measure, sizes, write};
 use crate::build::journal::require;
 use crate::build::options::{BuildOptions, BuildReport, Builder, Details, FamilyOptions, Job};
 use crate::build::plan::FamilyPlan;
-use crate::build::{Stages, least_manifest};
+use crate::build::{StageTimes, least_manifest};
 use crate::calibrate::Calibration;
 use crate::error::IndexError;
-use crate::form::source::Source;
+use crate::form::source::SourceVectors;
 use crate::format::appender::{Appender, Written, read_back};
 use crate::format::identity::Identity;
 use crate::format::manifest::Manifest;
@@ -51,11 +51,11 @@ impl Builder for SpannOptions {
         true
     }
 
-    fn planned_memory(&self, data: &Source<'_>, options: &BuildOptions) -> u64 {
+    fn planned_memory(&self, data: &SourceVectors<'_>, options: &BuildOptions) -> u64 {
         SpannPlan::new(data, self, options).planned
     }
 
-    fn plan(&self, data: &Source<'_>, options: &BuildOptions) -> Result<FamilyPlan, IndexError> {
+    fn plan(&self, data: &SourceVectors<'_>, options: &BuildOptions) -> Result<FamilyPlan, IndexError> {
         sizes::plan(data, self, options)
     }
 
@@ -87,11 +87,11 @@ impl Staged for SpannOptions {
 
     const STEPS_VERSION: u32 = 4;
 
-    fn rows(&self, data: &Source<'_>, options: &BuildOptions) -> Result<usize, IndexError> {
+    fn rows(&self, data: &SourceVectors<'_>, options: &BuildOptions) -> Result<usize, IndexError> {
         Ok(SpannPlan::new(data, self, options).rows)
     }
 
-    fn layout(&self, data: &Source<'_>, _identity: Identity) -> Result<ListShape, IndexError> {
+    fn layout(&self, data: &SourceVectors<'_>, _identity: Identity) -> Result<ListShape, IndexError> {
         let shape = ListShape::of(self, data);
         shape.check(data, self)?;
         Ok(shape)
@@ -143,7 +143,7 @@ impl Staged for SpannOptions {
 
     fn rest(
         &self,
-        _data: &Source<'_>,
+        _data: &SourceVectors<'_>,
         layout: &ListShape,
         steps: &Steps,
         values: f64,
@@ -174,7 +174,7 @@ impl Staged for SpannOptions {
         work: &Work<'_>,
         intake: &Intake,
         journal: &mut Journal,
-        stages: &mut Stages,
+        stages: &mut StageTimes,
     ) -> Result<Manifest, IndexError> {
         let (leaves, centroids) = place::leaves(work, intake, journal)?;
         let (admitted, members) = admit(work, intake, &leaves, centroids, journal, stages)?;
@@ -246,7 +246,7 @@ fn admit(
     leaves: &Leaves,
     space: Space,
     journal: &mut Journal,
-    stages: &mut Stages,
+    stages: &mut StageTimes,
 ) -> Result<(AdmittedFiles, Memberships), IndexError> {
     let (directory, progress) = (work.directory, work.progress);
     if let Some(found) = &journal.own.admitted {

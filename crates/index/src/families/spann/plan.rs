@@ -8,7 +8,7 @@ use super::members::{REQUEST_BYTES, SPILL_BYTES, buckets};
 use super::options::SpannOptions;
 use super::work::ListShape;
 use crate::build::options::BuildOptions;
-use crate::form::source::Source;
+use crate::form::source::SourceVectors;
 use crate::format::postings::Postings;
 use crate::partition::placement::{Placement, exchange};
 use crate::partition::space::Space;
@@ -47,7 +47,11 @@ pub(crate) struct SpannPlan {
 impl SpannPlan {
     /// Plans for a budget: places all vectors at once if they fit or no budget is given, otherwise parts as
     /// large as possible. `planned` exceeds the budget only if no plan keeps within it.
-    pub(crate) fn new(data: &Source<'_>, family_options: &SpannOptions, options: &BuildOptions) -> SpannPlan {
+    pub(crate) fn new(
+        data: &SourceVectors<'_>,
+        family_options: &SpannOptions,
+        options: &BuildOptions,
+    ) -> SpannPlan {
         let (count, shape) = (data.count(), ListShape::of(family_options, data));
         let threads = options.thread_count() as u64;
         let fixed = PROGRAM_BYTES + WINDOW_BYTES + BUFFER_BYTES + threads * THREAD_BYTES;
@@ -82,7 +86,7 @@ struct Sizes {
 }
 
 impl Sizes {
-    fn of(data: &Source<'_>, options: &BuildOptions, shape: &ListShape) -> Sizes {
+    fn of(data: &SourceVectors<'_>, options: &BuildOptions, shape: &ListShape) -> Sizes {
         let lists = data.count() / shape.leaf + 1 + 2 * MOST_PARTS;
         let element = centroid_element(data.element(), options.metric);
         let centroid_row = element.row_bytes(data.dim());
@@ -92,7 +96,7 @@ impl Sizes {
     }
 
     /// Returns the bytes of the largest stage other than the placing of vectors.
-    fn rest(&self, data: &Source<'_>, family_options: &SpannOptions, threads: u64) -> u64 {
+    fn rest(&self, data: &SourceVectors<'_>, family_options: &SpannOptions, threads: u64) -> u64 {
         let (count, dim) = (data.count() as u64, data.dim() as u64);
         let &Sizes { lists, centroid_row, centroids } = self;
         let spreading = sample_rows(data.count(), data.dim()) as u64 * ((dim + 1) * 4 + 32);

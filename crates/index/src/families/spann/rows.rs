@@ -3,7 +3,7 @@
 use super::search::Lists;
 use crate::error::IndexError;
 use crate::family::EachVector;
-use crate::family::rows::Rows;
+use crate::family::rows::StoredRows;
 use crate::format::postings::{BLOCK_BYTES, PostingLayout, check_blocks};
 use crate::query::set::VectorSet;
 use bathyal_tier::Span;
@@ -56,7 +56,7 @@ impl ListRows<'_> {
     }
 }
 
-impl Rows for ListRows<'_> {
+impl StoredRows for ListRows<'_> {
     fn set(&self) -> &VectorSet {
         &self.lists.set
     }

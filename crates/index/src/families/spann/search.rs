@@ -14,7 +14,7 @@ use crate::calibrate::solve::Solved;
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
 use crate::error::IndexError;
-use crate::family::rows::Rows;
+use crate::family::rows::StoredRows;
 use crate::family::{OpenCapabilities, Opened, QueryState, query_state};
 use crate::family::{Scanned, Searcher};
 use crate::format::identity::Identity;
@@ -468,7 +468,7 @@ impl Opened for Lists {
         self.shape().demand(probes as f64, lists, candidates as f64, machine)
     }
 
-    fn rows(&self) -> Box<dyn Rows + '_> {
+    fn rows(&self) -> Box<dyn StoredRows + '_> {
         Box::new(self.list_rows())
     }
 

@@ -12,7 +12,7 @@ use super::work::ListShape;
 use crate::build::options::{BuildOptions, Details};
 use crate::build::plan::{FamilyPlan, PlannedCodes, PlannedFile};
 use crate::error::IndexError;
-use crate::form::source::Source;
+use crate::form::source::SourceVectors;
 use crate::format::postings::{BLOCK_BYTES, ENTRY_BYTES, PackedIds, PostingLayout};
 use crate::partition::MOST_PARTS;
 use crate::partition::staged::all_stages;
@@ -26,7 +26,7 @@ const SECTION_BYTES: u64 = 32;
 
 /// Returns the planned files, stages and parameters, with the defaults filled in.
 pub(super) fn plan(
-    data: &Source<'_>,
+    data: &SourceVectors<'_>,
     family_options: &SpannOptions,
     options: &BuildOptions,
 ) -> Result<FamilyPlan, IndexError> {
@@ -76,7 +76,7 @@ pub(super) fn plan(
 
 /// Returns the bytes of the file of postings. The number of lists of a vector depends on its position.
 fn postings(
-    data: &Source<'_>,
+    data: &SourceVectors<'_>,
     family_options: &SpannOptions,
     shape: &ListShape,
     lists: &RangeInclusive<u64>,

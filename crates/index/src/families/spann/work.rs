@@ -2,7 +2,7 @@
 
 use super::options::SpannOptions;
 use crate::error::IndexError;
-use crate::form::source::Source;
+use crate::form::source::SourceVectors;
 use crate::format::postings::{MOST_LIST_BYTES, PostingLayout};
 use crate::partition;
 use bathyal_kernels::Element;
@@ -23,7 +23,7 @@ pub(crate) struct ListShape {
 }
 
 impl ListShape {
-    pub(super) fn of(family_options: &SpannOptions, data: &Source<'_>) -> ListShape {
+    pub(super) fn of(family_options: &SpannOptions, data: &SourceVectors<'_>) -> ListShape {
         let leaf = ((1.0 / f64::from(family_options.centroid_share)).round() as usize).max(1);
         let list_limit = family_options
             .list_limit
@@ -33,7 +33,11 @@ impl ListShape {
     }
 
     /// Checks that the longest list fits one read.
-    pub(crate) fn check(&self, data: &Source<'_>, family_options: &SpannOptions) -> Result<(), IndexError> {
+    pub(crate) fn check(
+        &self,
+        data: &SourceVectors<'_>,
+        family_options: &SpannOptions,
+    ) -> Result<(), IndexError> {
         let longest = ((self.leaf + self.list_limit) as u64).min(data.count() as u64);
         let row_bytes = match family_options.code_kind {
             Some(_) => family_options.codes().of_groups(data.dim()).1,

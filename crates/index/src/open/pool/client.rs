@@ -1,7 +1,7 @@
 //! The registration of an open index with the pool: the tiers and options of its engines, and the memory of
 //! its searches.
 
-use super::memory::SearchMemory;
+use super::search_memory::SearchMemory;
 use bathyal_tier::numa::Nodes;
 use bathyal_tier::{Engine, EngineOptions, EngineWaker, Tier, TierError};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The state of an open index to which its jobs refer.
 
 use super::client::PoolClient;
-use super::counters::Counters;
+use super::counters::IndexCounters;
 use super::standby::Standby;
 use crate::family::Opened;
 use bathyal_tier::lanes::Lanes;
@@ -14,7 +14,7 @@ pub(in crate::open) struct JobContext {
     pub(in crate::open) client: Arc<PoolClient>,
     /// The part of the index that is in memory: one copy, or one for each NUMA node of the client.
     pub(in crate::open) opened: Arc<[Arc<dyn Opened>]>,
-    pub(in crate::open) counters: Arc<Counters>,
+    pub(in crate::open) counters: Arc<IndexCounters>,
     /// Searches in place of a graphics card that is lost.
     pub(in crate::open) standby: Option<Arc<Standby>>,
 }
@@ -31,7 +31,7 @@ impl JobContext {
         opened: Arc<[Arc<dyn Opened>]>,
         standby: Option<Arc<Standby>>,
     ) -> Lanes<Arc<JobContext>> {
-        let counters = Arc::<Counters>::default();
+        let counters = Arc::<IndexCounters>::default();
         let context = || JobContext {
             client: client.clone(),
             opened: opened.clone(),

@@ -45,9 +45,9 @@ impl<T> Sums<T> {
 
 /// The counters of an open index, shared by its threads.
 #[derive(Debug, Default)]
-pub(in crate::open) struct Counters(Lanes<Sums<AtomicU64>>);
+pub(in crate::open) struct IndexCounters(Lanes<Sums<AtomicU64>>);
 
-impl Counters {
+impl IndexCounters {
     /// Counts an answered query.
     pub(in crate::open) fn count_query(&self, latency_ns: u64, cost: &QueryStats) {
         let sums = self.0.here();
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn the_counts_of_all_threads_are_summed() {
-        let counters = Counters::default();
+        let counters = IndexCounters::default();
         let mut cost = QueryStats { hops: 1, reads: 2, bytes: 3, ..QueryStats::default() };
         (cost.code_distances, cost.full_distances, cost.own[0]) = (4, 5, 6);
         std::thread::scope(|scope| {

@@ -9,7 +9,7 @@ use bathyal_index::{BuildOptions, CompactOptions, Index, IndexError, OpenOptions
 use bathyal_kernels::Element;
 use bathyal_store::Store;
 use bathyal_store::disk::Disk;
-use bathyal_store::faulty::{Fault, Faults, SimulatedDisk};
+use bathyal_store::faulty::{DiskFault, Faults, SimulatedDisk};
 use bathyal_store::local::LocalStore;
 use bathyal_tier::Control;
 use bathyal_vectors::progress::Silent;
@@ -91,15 +91,15 @@ fn acknowledged_changes_survive_every_fault() {
     let mut start = Model::default();
     start.insert(&built);
     for (fault, power_loss_seed) in [
-        (Fault::Kill, None),
-        (Fault::Kill, Some(3)),
-        (Fault::Kill, Some(4)),
-        (Fault::Full, None),
-        (Fault::Once(libc::EIO), None),
-        (Fault::Twice(libc::EIO), None),
+        (DiskFault::Kill, None),
+        (DiskFault::Kill, Some(3)),
+        (DiskFault::Kill, Some(4)),
+        (DiskFault::Full, None),
+        (DiskFault::Once(libc::EIO), None),
+        (DiskFault::Twice(libc::EIO), None),
     ] {
         // A kill strikes at every operation, and other faults at one of several.
-        let kill = fault == Fault::Kill && power_loss_seed.is_none();
+        let kill = fault == DiskFault::Kill && power_loss_seed.is_none();
         let stride = if all_cases_run() || kill { 1 } else { 5 };
         for number in (0..).step_by(stride) {
             let disk = disk.copy();
@@ -162,7 +162,7 @@ fn a_failed_change_does_not_affect_later_ones() {
     let new = file(Element::F32, &rows(Element::F32, 30, &mut random));
     let mut refused = 0;
     for (number, fault) in
-        (0..).zip([Fault::Once(libc::EIO), Fault::Twice(libc::ENOSPC)].into_iter().cycle()).take(24)
+        (0..).zip([DiskFault::Once(libc::EIO), DiskFault::Twice(libc::ENOSPC)].into_iter().cycle()).take(24)
     {
         let disk = disk.copy();
         let (store, faults) = store_on(&disk);

@@ -6,7 +6,7 @@ use crate::families::kinds::{KINDS, Kind};
 use crate::families::places::{open, simulated};
 use bathyal_index::{IndexError, OpenOptions, SearchMode};
 use bathyal_kernels::{Element, Metric};
-use bathyal_tier::backend::sim::{Fault, SimOptions, When};
+use bathyal_tier::backend::sim::{SimFault, SimOptions, When};
 
 /// Most pages that are damaged, one after the other. Pages of larger indexes are sampled.
 const MOST_PAGES: u64 = 60;
@@ -24,7 +24,9 @@ fn failed_and_damaged_reads_never_change_an_answer() {
         let index = open(&path, OpenOptions::default());
         let sound = kind.search(&index, &query, SearchMode::Batched).unwrap();
         let pages = index.tier().len().div_ceil(4096);
-        for fault in [Fault::Error(5), Fault::Short(100), Fault::Flip(12_345), Fault::Misdirect(7)] {
+        for fault in
+            [SimFault::Error(5), SimFault::Short(100), SimFault::Flip(12_345), SimFault::Misdirect(7)]
+        {
             let (mut failed, mut answered) = (0, 0);
             if !cases.next_runs() {
                 continue;

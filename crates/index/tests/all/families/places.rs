@@ -10,7 +10,7 @@ use bathyal_remote::{Credentials, Identity, Node, NodeOptions, RemoteOptions, Re
 use bathyal_store::Replace;
 use bathyal_tier::Tier;
 use bathyal_tier::backend::file::Method;
-use bathyal_tier::backend::sim::{FaultRates, Latency, SimHandle, SimOptions, SimTier};
+use bathyal_tier::backend::sim::{FaultRates, LatencyDistribution, SimHandle, SimOptions, SimTier};
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use bathyal_vectors::progress::Silent;
 use std::path::{Path, PathBuf};
@@ -205,7 +205,7 @@ fn in_three_nodes(path: &Path) -> PathBuf {
 /// a part of a submission.
 fn slow() -> OpenOptions {
     let options = SimOptions {
-        latency: Latency::Uniform { low_ns: 1_000, high_ns: 900_000 },
+        latency: LatencyDistribution::Uniform { low_ns: 1_000, high_ns: 900_000 },
         depth: 5,
         rates: FaultRates { delay: 0.1, reorder: 0.5, refuse: 0.2, ..FaultRates::NONE },
         ..SimOptions::default()

@@ -8,7 +8,7 @@ use crate::cases::full_or_quick;
 use crate::families::kinds::{KINDS, Kind, Shared};
 use crate::families::places::{open, wrapped};
 use bathyal_index::{Index, IndexError, OpenOptions, SearchMode, SearchOptions, SearchResult};
-use bathyal_tier::backend::sim::{FaultRates, Latency, SimOptions, SimTier, Watchdog};
+use bathyal_tier::backend::sim::{FaultRates, LatencyDistribution, SimOptions, SimTier, Watchdog};
 use bathyal_tier::{Control, Tier};
 use bathyal_vectors::VectorFile;
 use rand::rngs::StdRng;
@@ -49,9 +49,9 @@ fn device(random: &mut StdRng, seed: u64) -> SimOptions {
         longest_delay: Duration::from_millis(30),
     };
     let latency = match random.random_range(0..3) {
-        0 => Latency::Constant { ns: 80_000 },
-        1 => Latency::Uniform { low_ns: 300, high_ns: 200_000 },
-        _ => Latency::LogNormal { median_ns: 80_000, sigma: 1.0 },
+        0 => LatencyDistribution::Constant { ns: 80_000 },
+        1 => LatencyDistribution::Uniform { low_ns: 300, high_ns: 200_000 },
+        _ => LatencyDistribution::LogNormal { median_ns: 80_000, sigma: 1.0 },
     };
     let depth = random.random_range(1..40);
     SimOptions { seed, latency, depth, rates, ..SimOptions::default() }

@@ -4,7 +4,7 @@
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::open::WrapTier;
 use bathyal_index::{Index, OpenOptions, SearchOptions};
-use bathyal_tier::backend::sim::{Latency, SimClock, SimHandle, SimOptions, SimTier};
+use bathyal_tier::backend::sim::{LatencyDistribution, SimClock, SimHandle, SimOptions, SimTier};
 use bathyal_tier::layer::stripe::StripeTier;
 use bathyal_tier::{Control, Tier};
 use bathyal_vectors::VectorFile;
@@ -52,7 +52,7 @@ pub fn measure(
     let clock = SimClock::virtual_time();
     let mut handles: Vec<SimHandle> = Vec::new();
     let device = |(seed, part): (usize, Vec<u8>)| -> Arc<dyn Tier> {
-        let latency = Latency::LogNormal { median_ns: 75_000, sigma: 0.2 };
+        let latency = LatencyDistribution::LogNormal { median_ns: 75_000, sigma: 0.2 };
         let (seed, clock) = (seed as u64, clock.clone());
         let tier =
             SimTier::new(part, SimOptions { seed, clock, latency, iops: 100_000.0, ..SimOptions::default() });

@@ -17,7 +17,7 @@ const MOST_THREADS: usize = 8;
 
 /// The bytes to load, and the length and checksum that identify them.
 #[derive(Debug, Clone)]
-pub struct Source<'a> {
+pub struct LoadSource<'a> {
     /// The file.
     pub path: &'a Path,
     /// Its length in bytes.
@@ -44,7 +44,7 @@ pub type Fill<'a> = &'a (dyn Fn(u64, &mut [u8]) -> Result<(), TierError> + Sync)
 
 /// Opens a source. Returns a callback that fills a region from it.
 pub(super) fn from_file<'a>(
-    source: &'a Source<'_>,
+    source: &'a LoadSource<'_>,
 ) -> Result<impl Fn(u64, &mut [u8]) -> Result<(), TierError> + Sync + use<'a>, TierError> {
     let file = open_regular(source.path, File::options().read(true), 0);
     let file = file.map_err(|e| TierError::io("open", source.path, e))?;

@@ -21,7 +21,7 @@ mod region;
 mod shared;
 
 pub use file::MappedFile;
-pub use load::{Fill, LoadEvent, LoadProgress, Source};
+pub use load::{Fill, LoadEvent, LoadProgress, LoadSource};
 pub use place::{MappedOptions, MappedPlace};
 
 use super::in_place::InPlaceQueue;
@@ -57,7 +57,7 @@ impl MappedTier {
     /// does not exist or is too small, in use or not writable; [`TierError::Cancelled`].
     pub fn load(
         options: &MappedOptions,
-        source: &Source<'_>,
+        source: &LoadSource<'_>,
         progress: LoadProgress<'_>,
     ) -> Result<MappedTier, TierError> {
         MappedTier::load_from(options, source, &load::from_file(source)?, progress)
@@ -69,7 +69,7 @@ impl MappedTier {
     /// As [`MappedTier::load`], and those of `fill`.
     pub fn load_from(
         options: &MappedOptions,
-        source: &Source<'_>,
+        source: &LoadSource<'_>,
         fill: Fill<'_>,
         progress: LoadProgress<'_>,
     ) -> Result<MappedTier, TierError> {

@@ -8,7 +8,7 @@ mod queue;
 pub(crate) mod random;
 mod watchdog;
 
-pub use random::Latency;
+pub use random::LatencyDistribution;
 pub use watchdog::Watchdog;
 
 use self::queue::SimQueue;
@@ -63,7 +63,7 @@ impl SimClock {
 
 /// A fault of one read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub enum SimFault {
     /// The device reports this error number; the buffer keeps its poison.
     Error(i32),
     /// The read fails with this kind; the buffer keeps its poison.
@@ -136,7 +136,7 @@ pub struct SimOptions {
     /// The device's clock; several devices with a common time share one.
     pub clock: SimClock,
     /// Latency of one read.
-    pub latency: Latency,
+    pub latency: LatencyDistribution,
     /// Limit of reads a second over all queues; 0 for no limit.
     pub iops: f64,
     /// Limit of bytes a second over all queues; 0 for no limit.
@@ -152,7 +152,7 @@ pub struct SimOptions {
     /// Random faults.
     pub rates: FaultRates,
     /// Scripted faults. The first that matches a read applies to it, and no random one.
-    pub script: Vec<(When, Fault)>,
+    pub script: Vec<(When, SimFault)>,
 }
 
 impl Default for SimOptions {
@@ -161,7 +161,7 @@ impl Default for SimOptions {
         SimOptions {
             seed: 0,
             clock: SimClock::virtual_time(),
-            latency: Latency::Constant { ns: 75_000 },
+            latency: LatencyDistribution::Constant { ns: 75_000 },
             iops: 0.0,
             bandwidth_bytes_per_s: 0.0,
             depth: 1024,
@@ -208,11 +208,11 @@ pub enum Violation {
 pub struct SimStats {
     /// Reads taken.
     pub reads: u64,
-    /// Reads that failed by [`Fault::Error`] or [`Fault::Refuse`].
+    /// Reads that failed by [`SimFault::Error`] or [`SimFault::Refuse`].
     pub errors: u64,
-    /// Reads shortened by [`Fault::Short`].
+    /// Reads shortened by [`SimFault::Short`].
     pub shorts: u64,
-    /// Reads delayed by [`Fault::Delay`].
+    /// Reads delayed by [`SimFault::Delay`].
     pub delays: u64,
     /// Reads that got stuck.
     pub stuck: u64,

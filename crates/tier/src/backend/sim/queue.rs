@@ -1,7 +1,7 @@
 //! One queue of the simulated device.
 
 use super::random::SplitMix64;
-use super::{Content, Fault, POISON, SimClock, SimDevice, SimOptions, SimState, Violation, When};
+use super::{Content, POISON, SimClock, SimDevice, SimFault, SimOptions, SimState, Violation, When};
 use crate::backend::in_place::available_len;
 use crate::backend::wake_flag::WakeFlag;
 use crate::buffers::BufferPool;
@@ -37,7 +37,7 @@ struct InFlight {
     due: u64,
     /// The device's count of reads before this one.
     number: u64,
-    fault: Option<Fault>,
+    fault: Option<SimFault>,
 }
 
 pub(super) struct SimQueue {
@@ -67,7 +67,7 @@ impl SimQueue {
     }
 
     /// Returns the fault of the device's read number `number`, by script or by chance.
-    fn draw_fault(&mut self, read: &Read, number: u64) -> Option<Fault> {
+    fn draw_fault(&mut self, read: &Read, number: u64) -> Option<SimFault> {
         let options = &self.device.options;
         let end = read.offset.saturating_add(u64::from(read.len));
         let scripted = options.script.iter().find(|(when, _)| match when {
@@ -86,18 +86,18 @@ impl SimQueue {
             chance < 0.0
         };
         if hit(rates.error) {
-            Some(Fault::Error(libc::EIO))
+            Some(SimFault::Error(libc::EIO))
         } else if hit(rates.short) {
-            Some(Fault::Short((detail % u64::from(read.len.max(1))) as u32))
+            Some(SimFault::Short((detail % u64::from(read.len.max(1))) as u32))
         } else if hit(rates.delay) {
             let longest = (rates.longest_delay.as_nanos() as u64).max(1);
-            Some(Fault::Delay(Duration::from_nanos(detail % longest)))
+            Some(SimFault::Delay(Duration::from_nanos(detail % longest)))
         } else if hit(rates.stuck) {
-            Some(Fault::Stuck)
+            Some(SimFault::Stuck)
         } else if hit(rates.flip) {
-            Some(Fault::Flip(detail))
+            Some(SimFault::Flip(detail))
         } else if hit(rates.misdirect) {
-            Some(Fault::Misdirect(detail))
+            Some(SimFault::Misdirect(detail))
         } else {
             None
         }
@@ -123,18 +123,18 @@ impl SimQueue {
         let ready = state.transfer(&device.options, read.len);
         let mut due = ready.saturating_add(latency);
         match fault {
-            Some(Fault::Error(_) | Fault::Refuse(_)) => state.stats.errors += 1,
-            Some(Fault::Short(_)) => state.stats.shorts += 1,
-            Some(Fault::Stuck) => state.stats.stuck += 1,
-            Some(Fault::Flip(_)) => state.stats.flips += 1,
-            Some(Fault::Misdirect(_)) => state.stats.misdirected += 1,
-            Some(Fault::Delay(by)) => {
+            Some(SimFault::Error(_) | SimFault::Refuse(_)) => state.stats.errors += 1,
+            Some(SimFault::Short(_)) => state.stats.shorts += 1,
+            Some(SimFault::Stuck) => state.stats.stuck += 1,
+            Some(SimFault::Flip(_)) => state.stats.flips += 1,
+            Some(SimFault::Misdirect(_)) => state.stats.misdirected += 1,
+            Some(SimFault::Delay(by)) => {
                 state.stats.delays += 1;
                 due = due.saturating_add(by.as_nanos() as u64);
             }
             None => {}
         }
-        if fault != Some(Fault::Stuck) {
+        if fault != Some(SimFault::Stuck) {
             state.latencies.add(due.saturating_sub(device.options.clock.now_ns()));
         }
         let before = self.in_flight.iter().find(|other| Some(other.number) == after);
@@ -226,9 +226,9 @@ impl SimQueue {
         let Read { offset, len, buffer, .. } = operation.read;
         let mut got = available_len(self.len, offset, len);
         match operation.fault {
-            Some(Fault::Error(errno)) => return Ok(Err(ReadFault::system(errno))),
-            Some(Fault::Refuse(kind)) => return Ok(Err(ReadFault::of(kind))),
-            Some(Fault::Short(most)) => got = got.min(most),
+            Some(SimFault::Error(errno)) => return Ok(Err(ReadFault::system(errno))),
+            Some(SimFault::Refuse(kind)) => return Ok(Err(ReadFault::of(kind))),
+            Some(SimFault::Short(most)) => got = got.min(most),
             _ => {}
         }
         if let (Content::Words(words), Some(change)) = (&self.device.content, &operation.change) {
@@ -240,7 +240,7 @@ impl SimQueue {
         // SAFETY: as in `release_buffer`; no more than `len` bytes.
         let bytes = unsafe { std::slice::from_raw_parts_mut(buffer, got as usize) };
         let offset = match operation.fault {
-            Some(Fault::Misdirect(number)) => {
+            Some(SimFault::Misdirect(number)) => {
                 let alignment = u64::from(self.device.options.alignment.max(1));
                 let offsets = (self.len - u64::from(got)) / alignment + 1;
                 number % offsets * alignment
@@ -255,7 +255,7 @@ impl SimQueue {
             (Content::Tier(_), Some(source)) => source.fetch(offset, bytes)?,
             (Content::Tier(_), None) => return Ok(Err(ReadFault::of(FaultKind::Damaged))),
         }
-        if let Some(Fault::Flip(bit)) = operation.fault {
+        if let Some(SimFault::Flip(bit)) = operation.fault {
             let bit = bit % (u64::from(got) * 8);
             bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
         }
@@ -266,7 +266,7 @@ impl SimQueue {
 impl InFlight {
     /// Returns true if it is not stuck, or has been released.
     fn is_released(&self, released: u64) -> bool {
-        self.fault != Some(Fault::Stuck) || self.number < released
+        self.fault != Some(SimFault::Stuck) || self.number < released
     }
 }
 

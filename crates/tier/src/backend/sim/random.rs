@@ -41,7 +41,7 @@ pub(crate) fn mix(mut z: u64) -> u64 {
 
 /// Distribution of a simulated device's latency for one read, without queueing and transfer. In nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub enum Latency {
+pub enum LatencyDistribution {
     /// Constant latency.
     Constant {
         /// The latency.
@@ -70,14 +70,14 @@ pub enum Latency {
     },
 }
 
-impl Latency {
+impl LatencyDistribution {
     /// Returns the distribution's mean in nanoseconds.
     pub fn mean_ns(&self) -> u64 {
         match *self {
-            Latency::Constant { ns } => ns,
-            Latency::Uniform { low_ns, high_ns } => low_ns / 2 + high_ns / 2,
-            Latency::Exponential { base_ns, tail_ns } => base_ns.saturating_add(tail_ns),
-            Latency::LogNormal { median_ns, sigma } => {
+            LatencyDistribution::Constant { ns } => ns,
+            LatencyDistribution::Uniform { low_ns, high_ns } => low_ns / 2 + high_ns / 2,
+            LatencyDistribution::Exponential { base_ns, tail_ns } => base_ns.saturating_add(tail_ns),
+            LatencyDistribution::LogNormal { median_ns, sigma } => {
                 (median_ns as f64 * (sigma * sigma / 2.0).exp()) as u64
             }
         }
@@ -87,14 +87,14 @@ impl Latency {
     pub(crate) fn draw(&self, random: &mut SplitMix64) -> u64 {
         // 1 - unit lies in (0, 1], whose logarithm is finite.
         match *self {
-            Latency::Constant { ns } => ns,
-            Latency::Uniform { low_ns, high_ns } => {
+            LatencyDistribution::Constant { ns } => ns,
+            LatencyDistribution::Uniform { low_ns, high_ns } => {
                 low_ns.saturating_add(random.below(high_ns.saturating_sub(low_ns).saturating_add(1)))
             }
-            Latency::Exponential { base_ns, tail_ns } => {
+            LatencyDistribution::Exponential { base_ns, tail_ns } => {
                 base_ns.saturating_add((tail_ns as f64 * -(1.0 - random.unit()).ln()) as u64)
             }
-            Latency::LogNormal { median_ns, sigma } => {
+            LatencyDistribution::LogNormal { median_ns, sigma } => {
                 let radius = (-2.0 * (1.0 - random.unit()).ln()).sqrt();
                 let normal = radius * (std::f64::consts::TAU * random.unit()).cos();
                 (median_ns as f64 * (sigma * normal).exp()) as u64
@@ -110,10 +110,10 @@ mod tests {
     #[test]
     fn drawn_latencies_have_the_promised_mean() {
         let kinds = [
-            Latency::Constant { ns: 700 },
-            Latency::Uniform { low_ns: 100, high_ns: 900 },
-            Latency::Exponential { base_ns: 300, tail_ns: 500 },
-            Latency::LogNormal { median_ns: 1000, sigma: 0.5 },
+            LatencyDistribution::Constant { ns: 700 },
+            LatencyDistribution::Uniform { low_ns: 100, high_ns: 900 },
+            LatencyDistribution::Exponential { base_ns: 300, tail_ns: 500 },
+            LatencyDistribution::LogNormal { median_ns: 1000, sigma: 0.5 },
         ];
         for kind in kinds {
             let mut random = SplitMix64::new(7, 1);

@@ -8,9 +8,9 @@ pub(super) mod entry;
 pub(super) mod group_file;
 pub(super) mod group_reader;
 pub(super) mod layout;
-pub(super) mod memory;
 pub(super) mod overflow;
 pub(super) mod regroup;
+pub(super) mod shared_memory;
 #[cfg(test)]
 mod tests;
 pub(super) mod units;

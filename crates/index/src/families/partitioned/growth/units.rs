@@ -8,7 +8,7 @@
 //! ended. A killed writer is ignored when nothing of it can arrive any more ([`GrowthMemory::holders`]).
 
 use super::layout::{GroupWord, GrowthLayout, WRITERS, u64_at};
-use super::memory::{GrowthMemory, MemoryOperation, OperationKind, read, update_number};
+use super::shared_memory::{GrowthMemory, MemoryOperation, OperationKind, read, update_number};
 use crate::error::IndexError;
 use std::ops::Range;
 

@@ -7,9 +7,9 @@
 
 use super::group_reader::GroupReader;
 use super::layout::{GroupPlace, GroupWord, HEAD_BYTES, WRITERS, u32_at, u64_at};
-use super::memory::{GrowthMemory, MemoryOperation, OperationKind, read, update_number};
 use super::overflow::{OverflowChange, flag};
 use super::regroup::{RegroupOutcome, SubIndexBuilder, regroup};
+use super::shared_memory::{GrowthMemory, MemoryOperation, OperationKind, read, update_number};
 use super::units;
 use crate::error::IndexError;
 use std::cell::Cell;

@@ -2,9 +2,9 @@
 
 use super::super::group_reader::{FetchStep, GroupPlaces, GroupReader, LoadedPartition};
 use super::super::layout::{GroupPlace, GroupWord, GrowthLayout, u64_at};
-use super::super::memory::read;
 use super::super::overflow::OverflowChange;
 use super::super::regroup::SubIndexBuilder;
+use super::super::shared_memory::read;
 use super::super::units::{BUILT, FIRST_EPOCH, is_free, take};
 use super::super::writer::GrowthWriter;
 use super::history::{Act, Event, History};

@@ -1,6 +1,6 @@
 //! Simulated shared memory. Operations take effect piece by piece, in an order that a seed determines.
 
-use super::super::memory::{GrowthMemory, MemoryOperation, OperationKind};
+use super::super::shared_memory::{GrowthMemory, MemoryOperation, OperationKind};
 use crate::error::IndexError;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};

@@ -1,6 +1,6 @@
 //! The memory of an open index: how much it takes, and how many threads and queries its budget allows.
 
-use super::plan::SearchNeeds;
+use super::memory_plan::SearchNeeds;
 use super::pool::Passes;
 use super::{Effort, Index, OpenOptions, SearchOptions, SearchRequest, SearchResult, thread_count};
 use crate::error::IndexError;
