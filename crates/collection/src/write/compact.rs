@@ -78,8 +78,10 @@ impl<'a> MergingGuard<'a> {
     ) -> Result<MergedRows, CollectionError> {
         let shared = self.0;
         let work = shared.writer().begin_merge(names, options.clone())?;
-        let segment = work.run(priority, progress)?;
-        shared.writer().finish_merge(&work, &segment)?;
+        let mut segment = work.run(priority, progress)?;
+        let mut writer = segment.writer_when_measured(shared, &work, (priority, progress))?;
+        writer.finish_merge(&work, &segment)?;
+        drop(writer);
         // Other stopped merges may have become useless.
         shared.content.segments_of_stopped_merge();
         // The caller should not have to wait for the removal.

@@ -7,11 +7,12 @@ use crate::error::CollectionError;
 use crate::location::{CollectionLocation, Part};
 use crate::schema::Schema;
 use crate::state::{Located, State};
-use crate::version::{SegmentEntry, Version, now};
+use crate::version::{CalibrationEntry, SegmentEntry, Version, now};
 use bathyal_store::{GenerationExt, Replace, StoreError};
 use bathyal_vectors::progress::Progress;
 use roaring::RoaringBitmap;
 use serde::Serialize;
+use std::collections::BTreeSet;
 
 /// Result of a copy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -52,6 +53,7 @@ impl Content {
             deleted.push(RoaringBitmap::new());
         }
         copied.segments = entries.len();
+        let calibrations = copy_calibrations((&self.place, to), &state.version, progress)?;
         let mut version = Version {
             through: state.sequence,
             log: None,
@@ -59,6 +61,7 @@ impl Content {
             writer: String::new(),
             published: now(),
             segments: entries,
+            calibrations,
             ..(*state.version).clone()
         };
         version.publish(to, &deleted).map_err(|error| match error {
@@ -110,6 +113,30 @@ pub(crate) fn copy_segment(
         copied += copy_part(places, &name, (before + copied, progress))?;
     }
     Ok(copied)
+}
+
+/// Copies the queries of the calibrations of a version, and beside the copied segments what was measured with
+/// them. Returns the calibrations of the copy.
+pub(crate) fn copy_calibrations(
+    (from, to): (&CollectionLocation, &CollectionLocation),
+    version: &Version,
+    progress: &dyn Progress,
+) -> Result<Vec<CalibrationEntry>, CollectionError> {
+    for calibration in &version.calibrations {
+        copy_part((from, to), &calibration.id, (0, progress))?;
+    }
+    for (field, shape) in version.schema.vectors.iter().enumerate() {
+        let calibrations: Vec<&CalibrationEntry> = version.calibrations_of(&shape.name).collect();
+        let segments: BTreeSet<&String> = calibrations.iter().flat_map(|one| &one.segments).collect();
+        for segment in segments {
+            let measured = calibrations.iter().filter(|one| one.segments.contains(segment));
+            let ids: Vec<&str> = measured.map(|one| one.id.as_str()).collect();
+            let name = Part::Segment(segment.clone(), Some(field)).name();
+            let (source, target) = (from.store().open(&name)?, to.store().open(&name)?);
+            bathyal_index::copy_calibrations_named(&*source, &*target, &ids)?;
+        }
+    }
+    Ok(version.calibrations.clone())
 }
 
 /// Copies a generation unless it exists already. Returns the bytes copied.

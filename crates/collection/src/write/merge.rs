@@ -1,10 +1,13 @@
 //! Merge: the work of writing several segments as one, without their deleted rows.
 
 use super::content::Content;
+use super::measured::{MeasureLimits, NewMeasurements};
 use super::rank::{Priority, run_yielding};
 use super::segments::SegmentWriteGuard;
+use super::shared::Shared;
 use super::target_segment::{Origin, ROWS_AT_ONCE, TargetSegment};
 use super::traffic::RateLimiter;
+use super::writer::Writer;
 use crate::bits::RowBits;
 use crate::error::CollectionError;
 use crate::segment::{MergeSources, Segment, WriteOptions};
@@ -12,7 +15,7 @@ use crate::state::{Cursor, SegmentState, State};
 use crate::version::SegmentEntry;
 use bathyal_index::RowSet;
 use bathyal_vectors::progress::Progress;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
 /// Bytes of rows that are read at once: this many at most, and this part of the memory for merging. Rows are
 /// read in the order of their ids, but an index stores them in another order. Reading many at once reads a
@@ -41,6 +44,7 @@ pub(super) struct MergedSegment<'a> {
     sources: MergeSources,
     /// True if an earlier merge, which was stopped, had written the rows.
     resumed: bool,
+    measurements: NewMeasurements,
     /// Keeps the segment open until searches see it.
     _open: Option<Arc<Segment>>,
     _writing: SegmentWriteGuard<'a>,
@@ -91,7 +95,8 @@ impl MergeWork {
         }
         let entry = entry?;
         let open = entry.as_ref().map(|entry| self.open_ahead(entry));
-        Ok(MergedSegment { entry, sources, resumed, _open: open, _writing: writing })
+        let measurements = NewMeasurements::default();
+        Ok(MergedSegment { entry, sources, resumed, measurements, _open: open, _writing: writing })
     }
 
     /// Writes the rows of the merged segments, except `sources.left_out`, as one segment; `None` if there are
@@ -172,6 +177,19 @@ impl MergeWork {
 }
 
 impl MergedSegment<'_> {
+    /// Returns the lock of the writer once the segment was measured with all calibrations.
+    pub(super) fn writer_when_measured<'s>(
+        &mut self,
+        shared: &'s Shared,
+        work: &MergeWork,
+        (priority, progress): (Priority<'_>, &dyn Progress),
+    ) -> Result<MutexGuard<'s, Writer>, CollectionError> {
+        let limits = MeasureLimits::of_merge(&work.options);
+        shared.writer_for(self.entry.as_ref(), &mut self.measurements, |entry, found| {
+            run_yielding(priority, || shared.content.measure_new(entry, found, limits, progress))
+        })
+    }
+
     /// Returns the outcome of the merge.
     pub(super) fn outcome(&self) -> MergedRows {
         let rows = self.entry.as_ref().map_or(0, |entry| u64::from(entry.rows));
@@ -207,6 +225,7 @@ impl MergedSegment<'_> {
             }
         }
         next.segments.push(segment);
+        self.measurements.note_in(&mut next, &entry.name);
         Ok(next)
     }
 }
