@@ -1,5 +1,6 @@
 //! An open collection: the type that users work with.
 
+use crate::calibration::read_sample;
 use crate::description::{CalibrationDescription, Description, SegmentDescription};
 use crate::error::CollectionError;
 use crate::filter::Filter;
@@ -510,7 +511,7 @@ impl Collection {
         }
     }
 
-    /// Checks every byte of every segment. Returns a sentence for each fault.
+    /// Checks every byte of every segment, and the queries of calibrations. Returns a sentence for each fault.
     ///
     /// # Errors
     /// [`CollectionError::Cancelled`] by `progress`; [`CollectionError::Store`].
@@ -519,6 +520,14 @@ impl Collection {
         let mut faults = Vec::new();
         for segment in &state.segments {
             faults.extend(segment.segment.verify(progress)?);
+        }
+        for entry in &state.version.calibrations {
+            let field = state.schema().field(Some(&entry.field))?;
+            match read_sample(&self.shared.content.place, entry, &state.schema().vectors[field]) {
+                Ok(_) => {}
+                Err(error) if error.is_loss() => faults.push(error.to_string()),
+                Err(error) => return Err(error),
+            }
         }
         Ok(faults)
     }

@@ -27,7 +27,7 @@ mod writers;
 pub use calibrate::{CalibratedRecalls, CalibrationReport, CollectionCalibration};
 pub use compact::{CompactOptions, CompactionReport};
 pub use copy::CopiedCollection;
-pub(crate) use copy::copy_segment;
+pub(crate) use copy::{copy_calibrations, copy_segment};
 pub(crate) use operation::Operation;
 pub use operation::Written;
 pub(crate) use shared::Shared;
