@@ -16,12 +16,12 @@ use rand::{Rng, SeedableRng};
 use std::ops::Range;
 use std::sync::Arc;
 
-const DIM: usize = 24;
-const SEGMENT: u64 = 1500;
+const DIM: usize = 64;
+const SEGMENT: u64 = 3000;
 
 fn schema() -> Schema {
     let mut field = VectorField::new("v", DIM, Element::F32, Metric::Cosine);
-    field.family = "cluster".into();
+    field.family = std::env::var("FAM").unwrap_or("cluster".into());
     Schema { id_kind: IdKind::Number, vectors: vec![field], columns: Vec::new() }
 }
 
@@ -41,13 +41,13 @@ fn file(values: Vec<f32>) -> VectorFile {
     VectorFile::from_rows(Element::F32, DIM, values.into_iter().flat_map(f32::to_le_bytes).collect()).unwrap()
 }
 
-/// Returns rows that lie in few clusters.
+/// Returns rows whose components are smaller and smaller.
 fn rows(range: Range<u64>) -> Rows {
     let mut values = Vec::new();
     for row in range.clone() {
-        let mut center = StdRng::seed_from_u64(row % 40);
-        let mut noise = StdRng::seed_from_u64(1000 + row);
-        values.extend((0..DIM).map(|_| center.random_range(-1.0_f32..1.0) + noise.random_range(-0.2..0.2)));
+        let mut random = StdRng::seed_from_u64(row);
+        let mut component = |at: usize| random.random_range(-1.0_f32..1.0) / (1 + at) as f32;
+        values.extend((0..DIM).map(&mut component));
     }
     let ids = Ids::Numbers(range.collect::<Vec<_>>().into());
     Rows::new(&schema(), ids, vec![file(values)], None).unwrap()
