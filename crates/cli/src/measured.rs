@@ -17,7 +17,10 @@ pub(crate) fn utc_date(seconds: u64) -> String {
 }
 
 /// Opens the queries.
-pub(crate) fn queries_to_measure(arguments: &CalibrateArguments, console: &Console) -> Result<VectorFile, Failure> {
+pub(crate) fn queries_to_measure(
+    arguments: &CalibrateArguments,
+    console: &Console,
+) -> Result<VectorFile, Failure> {
     let Some(queries) = &arguments.queries else {
         return Err(Failure::usage("a calibration requires a file of queries"));
     };

@@ -6,8 +6,8 @@ use bathyal_console::{Console, Failure, Kind, byte_size};
 use bathyal_index::{HistogramBar, InspectReport, QueryCalibration, find, inspect_in};
 use serde_json::Value;
 
-use crate::measured::utc_date;
 use crate::arguments::InspectArguments;
+use crate::measured::utc_date;
 
 /// Keys of the manifest that hold whole curves; the text shows only their ends.
 const CURVES: [&str; 4] = ["calibration", "lone_curves", "shorter", "prunes"];

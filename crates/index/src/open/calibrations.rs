@@ -156,7 +156,8 @@ impl Calibrations {
     fn log(&self) -> Result<&Arc<dyn Log>, IndexError> {
         self.log.as_ref().ok_or_else(|| {
             IndexError::Parameter(
-                "this store accepts no changes of an index: calibrate the folder that the memory node serves"
+                "the memory of a node keeps no calibrations, only that of the build: build the index in a \
+                 folder with such queries as its calibration, and copy it to the node"
                     .into(),
             )
         })

@@ -34,8 +34,11 @@ pub(in crate::command) fn run(arguments: &AuditArguments, console: &Console) -> 
         threads: arguments.threads,
         ..SearchRequest::default()
     };
-    let request =
-        CollectionAuditRequest { recalls: arguments.recall.clone(), queries: arguments.count as usize, search };
+    let request = CollectionAuditRequest {
+        recalls: arguments.recall.clone(),
+        queries: arguments.count as usize,
+        search,
+    };
     let progress = console.progress();
     let report = collection.audit(&queries, &request, &progress)?;
     drop(progress);
