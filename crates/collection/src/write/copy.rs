@@ -2,6 +2,7 @@
 //! one more segment.
 
 use super::content::Content;
+use super::measured::{MeasureLimits, NewMeasurements};
 use super::target_segment::{Origin, ROWS_AT_ONCE, TargetSegment};
 use crate::error::CollectionError;
 use crate::location::{CollectionLocation, Part};
@@ -47,13 +48,17 @@ impl Content {
         let mut entries: Vec<SegmentEntry> = state.version.segments.clone();
         let mut deleted: Vec<RoaringBitmap> =
             state.segments.iter().map(|segment| segment.deleted.to_bitmap()).collect();
+        let calibrations = copy_calibrations((&self.place, to), &state.version, progress)?;
+        let (mut name_in_memory, mut found) = (None, NewMeasurements::default());
         if let Some(entry) = self.copy_memory(&state, to, progress)? {
             copied.bytes += entry.bytes;
+            let limits = MeasureLimits::of_flush(&self.options.for_writing());
+            self.measure_in(to, (&state, &entry), &mut found, limits, progress)?;
+            name_in_memory = Some(entry.name.clone());
             entries.push(entry);
             deleted.push(RoaringBitmap::new());
         }
         copied.segments = entries.len();
-        let calibrations = copy_calibrations((&self.place, to), &state.version, progress)?;
         let mut version = Version {
             through: state.sequence,
             log: None,
@@ -64,6 +69,9 @@ impl Content {
             calibrations,
             ..(*state.version).clone()
         };
+        if let Some(name) = name_in_memory {
+            version.note_measured(&name, found.ids());
+        }
         version.publish(to, &deleted).map_err(|error| match error {
             CollectionError::Fenced { path } => CollectionError::Exists { path },
             error => error,

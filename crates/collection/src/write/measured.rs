@@ -5,7 +5,7 @@ use super::shared::Shared;
 use super::writer::Writer;
 use crate::calibration::{MeasuredSegment, measure, read_sample};
 use crate::error::CollectionError;
-use crate::location::Part;
+use crate::location::{CollectionLocation, Part};
 use crate::segment::{SegmentShare, WriteOptions};
 use crate::state::State;
 use crate::version::{CalibrationEntry, SegmentEntry, Version};
@@ -61,6 +61,11 @@ impl NewMeasurements {
         version.calibrations.iter().all(|calibration| self.tried.contains(&calibration.id))
     }
 
+    /// Returns the ids of the calibrations whose result is beside the indexes of the segment.
+    pub(super) fn ids(&self) -> &[String] {
+        &self.measured
+    }
+
     /// Records the results in the version of `state`, which has the segment `name`.
     pub(super) fn note_in(&self, state: &mut State, name: &str) {
         if !self.measured.is_empty() {
@@ -84,13 +89,25 @@ impl Content {
         limits: MeasureLimits,
         progress: &dyn Progress,
     ) -> Result<(), CollectionError> {
-        let state = self.state();
+        self.measure_in(&self.place, (&self.state(), entry), found, limits, progress)
+    }
+
+    /// Measures a segment at `place`, which has the queries of the calibrations of `state`, as
+    /// [`Content::measure_new`] does.
+    pub(super) fn measure_in(
+        &self,
+        place: &CollectionLocation,
+        (state, entry): (&State, &SegmentEntry),
+        found: &mut NewMeasurements,
+        limits: MeasureLimits,
+        progress: &dyn Progress,
+    ) -> Result<(), CollectionError> {
         for (field, shape) in state.schema().vectors.iter().enumerate() {
             let new = |calibration: &&CalibrationEntry| !found.tried.contains(&calibration.id);
             let new: Vec<&CalibrationEntry> =
                 state.version.calibrations_of(&shape.name).filter(new).collect();
             let ids: Vec<String> = new.iter().map(|calibration| calibration.id.clone()).collect();
-            let measured = self.measure_field(&state, (entry, field), &new, limits, progress);
+            let measured = self.measure_field(place, (state, entry, field), &new, limits, progress);
             if progress.cancelled() {
                 return Err(CollectionError::Cancelled);
             }
@@ -103,8 +120,8 @@ impl Content {
     /// Measures the index of a field with `calibrations`. Returns the ids of those that were measured.
     fn measure_field(
         &self,
-        state: &State,
-        (entry, field): (&SegmentEntry, usize),
+        place: &CollectionLocation,
+        (state, entry, field): (&State, &SegmentEntry, usize),
         calibrations: &[&CalibrationEntry],
         limits: MeasureLimits,
         progress: &dyn Progress,
@@ -113,10 +130,10 @@ impl Content {
         if calibrations.is_empty() {
             return Ok(ids);
         }
-        let index = self.open_to_measure(state, (entry, field), limits.memory_bytes)?;
+        let index = self.open_to_measure(place, (state, entry, field), limits.memory_bytes)?;
         for calibration in calibrations {
             let measured =
-                read_sample(&self.place, calibration, &state.schema().vectors[field]).and_then(|queries| {
+                read_sample(place, calibration, &state.schema().vectors[field]).and_then(|queries| {
                     measure(&index, (calibration, &queries), limits.queries_and_threads(), progress)
                 });
             if let Ok(MeasuredSegment::Efforts(_)) = measured {
@@ -129,11 +146,11 @@ impl Content {
     /// Opens an index of a new segment for itself, with the memory for builds, which its build has given back.
     fn open_to_measure(
         &self,
-        state: &State,
-        (entry, field): (&SegmentEntry, usize),
+        place: &CollectionLocation,
+        (state, entry, field): (&State, &SegmentEntry, usize),
         memory_bytes: Option<u64>,
     ) -> Result<Index, CollectionError> {
-        let generation = self.place.store().open(&Part::Segment(entry.name.clone(), Some(field)).name())?;
+        let generation = place.store().open(&Part::Segment(entry.name.clone(), Some(field)).name())?;
         let others: u64 = state.segments.iter().map(|segment| segment.segment.entry().bytes).sum();
         let segments = 1 + state.segments.len() as u64;
         let share = SegmentShare { bytes: entry.bytes, all_bytes: others + entry.bytes, segments };
