@@ -511,7 +511,8 @@ impl Collection {
         }
     }
 
-    /// Checks every byte of every segment, and the queries of calibrations. Returns a sentence for each fault.
+    /// Checks every byte of every segment, and the queries of calibrations. Returns a sentence for each
+    /// fault.
     ///
     /// # Errors
     /// [`CollectionError::Cancelled`] by `progress`; [`CollectionError::Store`].

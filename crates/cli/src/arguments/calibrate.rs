@@ -41,8 +41,8 @@ pub struct CalibrateArguments {
     /// Vector field of a collection [default: the only one]
     #[arg(long, value_name = "NAME")]
     pub field: Option<String>,
-    /// Exact neighbours of the queries in an index, as `bathyal groundtruth` writes them [default: found by one pass over
-    /// the index]
+    /// Exact neighbours of the queries in an index, as `bathyal groundtruth` writes them [default: found by
+    /// one pass over the index]
     #[arg(long, value_name = "IDS")]
     pub groundtruth: Option<PathBuf>,
     /// Most queries to measure; of more, a sample is taken

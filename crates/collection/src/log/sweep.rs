@@ -65,9 +65,10 @@ impl LogWriter {
     }
 
     /// Returns the parts that can be removed: all versions but the latest `keep`; segments that no kept
-    /// version names; queries that none names; logs whose records are all in the segments of `version`, the latest; and unfinished
-    /// leftovers of all these. The segments `in_use` are kept because they are being written. Foreign names
-    /// are left alone. No name is used twice, so the parts can be removed at any later time.
+    /// version names; queries that none names; logs whose records are all in the segments of `version`, the
+    /// latest; and unfinished leftovers of all these. The segments and queries `in_use` are kept because they
+    /// are being written. Foreign names are left alone. No name is used twice, so the parts can be removed at
+    /// any later time.
     ///
     /// # Errors
     /// [`CollectionError::Fenced`] if another writer has taken over; [`CollectionError::Store`].

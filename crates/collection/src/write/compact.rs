@@ -1,6 +1,7 @@
 //! Decides which segments are merged, and when.
 
 use super::content::Content;
+use super::measured::NewMeasurements;
 use super::merge::MergedRows;
 use super::rank::Priority;
 use super::shared::Shared;
@@ -8,6 +9,7 @@ use super::writer::Writer;
 use crate::error::CollectionError;
 use crate::segment::WriteOptions;
 use crate::state::{SegmentState, State};
+use crate::version::SegmentEntry;
 use bathyal_vectors::progress::Progress;
 use serde::Serialize;
 use std::sync::Arc;
@@ -79,7 +81,11 @@ impl<'a> MergingGuard<'a> {
         let shared = self.0;
         let work = shared.writer().begin_merge(names, options.clone())?;
         let mut segment = work.run(priority, progress)?;
-        let mut writer = segment.writer_when_measured(shared, &work, (priority, progress))?;
+        let (entry, found) = segment.to_measure();
+        let measure = |entry: &SegmentEntry, found: &mut NewMeasurements| {
+            work.measure(entry, found, (priority, progress))
+        };
+        let mut writer = shared.writer_for(entry, found, measure)?;
         writer.finish_merge(&work, &segment)?;
         drop(writer);
         // Other stopped merges may have become useless.

@@ -6,9 +6,7 @@ use super::content::Content;
 use super::measured::{MeasureLimits, NewMeasurements};
 use super::rank::{Priority, run_yielding};
 use super::segments::SegmentWriteGuard;
-use super::shared::Shared;
 use super::target_segment::{Origin, ROWS_AT_ONCE, TargetSegment};
-use super::writer::Writer;
 use crate::error::CollectionError;
 use crate::memtable::MemTable;
 use crate::segment::WriteOptions;
@@ -16,8 +14,8 @@ use crate::state::{Located, SegmentState, State};
 use crate::version::SegmentEntry;
 use bathyal_tier::process::Share;
 use bathyal_vectors::progress::Progress;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, MutexGuard};
 
 /// Family of the indexes of hasty segments.
 const FLAT: &str = "flat";
@@ -119,7 +117,7 @@ impl FlushWork {
 
     /// Measures the segment with calibrations that it was not measured with. If that becomes urgent, it is
     /// done again with all cores.
-    fn measure(
+    pub(super) fn measure(
         &self,
         background: &Background,
         entry: &SegmentEntry,
@@ -170,16 +168,9 @@ impl<'a> FlushedSegment<'a> {
         FlushedSegment { entry, sorted, measurements: NewMeasurements::default(), _writing: writing }
     }
 
-    /// Returns the lock of the writer once the segment was measured with all calibrations.
-    pub(super) fn writer_when_measured<'s>(
-        &mut self,
-        shared: &'s Shared,
-        work: &FlushWork,
-    ) -> Result<MutexGuard<'s, Writer>, CollectionError> {
-        let measure = |entry: &SegmentEntry, found: &mut NewMeasurements| {
-            work.measure(&shared.background, entry, found)
-        };
-        shared.writer_for(self.entry.as_ref(), &mut self.measurements, measure)
+    /// Returns what is needed to measure the segment.
+    pub(super) fn to_measure(&mut self) -> (Option<&SegmentEntry>, &mut NewMeasurements) {
+        (self.entry.as_ref(), &mut self.measurements)
     }
 
     /// Returns the bytes of its files.

@@ -1,8 +1,6 @@
 //! Measures new segments with the calibrations of the collection, before a version names the segments.
 
 use super::content::Content;
-use super::shared::Shared;
-use super::writer::Writer;
 use crate::calibration::{MeasuredSegment, measure, read_sample};
 use crate::error::CollectionError;
 use crate::location::{CollectionLocation, Part};
@@ -12,7 +10,6 @@ use crate::version::{CalibrationEntry, SegmentEntry, Version};
 use bathyal_index::{Index, MOST_QUERIES, OpenOptions};
 use bathyal_vectors::progress::{Progress, Silent};
 use std::collections::BTreeSet;
-use std::sync::MutexGuard;
 
 /// Queries with which a segment is measured that is made from rows in memory: writes may wait for it, and a
 /// merge measures again. As many as in the calibration of its build.
@@ -143,7 +140,8 @@ impl Content {
         Ok(ids)
     }
 
-    /// Opens an index of a new segment for itself, with the memory for builds, which its build has given back.
+    /// Opens an index of a new segment for itself, with the memory for builds, which its build has given
+    /// back.
     fn open_to_measure(
         &self,
         place: &CollectionLocation,
@@ -158,30 +156,5 @@ impl Content {
         let memory_bytes = memory_bytes.or(given);
         let options = OpenOptions { memory_bytes, search_memory: None, ..self.options.index.clone() };
         Ok(Index::open_in(&*generation, &options, &Silent)?)
-    }
-}
-
-impl Shared {
-    /// Returns the lock of the writer once the segment `entry` was measured by `measure` with all
-    /// calibrations of the current version, which does not change while the lock is held.
-    ///
-    /// # Errors
-    /// Those of `measure`.
-    pub(super) fn writer_for(
-        &self,
-        entry: Option<&SegmentEntry>,
-        found: &mut NewMeasurements,
-        mut measure: impl FnMut(&SegmentEntry, &mut NewMeasurements) -> Result<(), CollectionError>,
-    ) -> Result<MutexGuard<'_, Writer>, CollectionError> {
-        loop {
-            let writer = self.writer();
-            match entry.filter(|_| !found.cover(&self.content.state().version)) {
-                None => return Ok(writer),
-                Some(entry) => {
-                    drop(writer);
-                    measure(entry, found)?;
-                }
-            }
-        }
     }
 }

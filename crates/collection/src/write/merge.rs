@@ -4,18 +4,17 @@ use super::content::Content;
 use super::measured::{MeasureLimits, NewMeasurements};
 use super::rank::{Priority, run_yielding};
 use super::segments::SegmentWriteGuard;
-use super::shared::Shared;
 use super::target_segment::{Origin, ROWS_AT_ONCE, TargetSegment};
 use super::traffic::RateLimiter;
-use super::writer::Writer;
 use crate::bits::RowBits;
 use crate::error::CollectionError;
 use crate::segment::{MergeSources, Segment, WriteOptions};
 use crate::state::{Cursor, SegmentState, State};
 use crate::version::SegmentEntry;
 use bathyal_index::RowSet;
+use bathyal_tier::process::Share;
 use bathyal_vectors::progress::Progress;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 
 /// Bytes of rows that are read at once: this many at most, and this part of the memory for merging. Rows are
 /// read in the order of their ids, but an index stores them in another order. Reading many at once reads a
@@ -174,20 +173,25 @@ impl MergeWork {
     pub(super) fn has_sources_in(&self, state: &State) -> bool {
         state.segments.iter().filter(|segment| self.is_source(segment)).count() == self.names.len()
     }
+
+    /// Measures the new segment with calibrations that it was not measured with.
+    pub(super) fn measure(
+        &self,
+        entry: &SegmentEntry,
+        found: &mut NewMeasurements,
+        (priority, progress): (Priority<'_>, &dyn Progress),
+    ) -> Result<(), CollectionError> {
+        let limits = MeasureLimits::of_merge(&self.options);
+        // With a share of its own it cannot starve, for which the whole merge would be done again.
+        let priority = Priority { share: Share::Tenth, ..priority };
+        run_yielding(priority, || self.content.measure_new(entry, found, limits, progress))
+    }
 }
 
 impl MergedSegment<'_> {
-    /// Returns the lock of the writer once the segment was measured with all calibrations.
-    pub(super) fn writer_when_measured<'s>(
-        &mut self,
-        shared: &'s Shared,
-        work: &MergeWork,
-        (priority, progress): (Priority<'_>, &dyn Progress),
-    ) -> Result<MutexGuard<'s, Writer>, CollectionError> {
-        let limits = MeasureLimits::of_merge(&work.options);
-        shared.writer_for(self.entry.as_ref(), &mut self.measurements, |entry, found| {
-            run_yielding(priority, || shared.content.measure_new(entry, found, limits, progress))
-        })
+    /// Returns what is needed to measure the segment.
+    pub(super) fn to_measure(&mut self) -> (Option<&SegmentEntry>, &mut NewMeasurements) {
+        (self.entry.as_ref(), &mut self.measurements)
     }
 
     /// Returns the outcome of the merge.

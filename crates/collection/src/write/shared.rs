@@ -4,12 +4,14 @@ use super::background::Background;
 use super::commit::WriteQueue;
 use super::content::Content;
 use super::flush::{FlushResult, FlushWork};
+use super::measured::NewMeasurements;
 use super::writer::{FlushStep, Writer};
 use super::writers::WriterEntry;
 use crate::error::CollectionError;
 use crate::location::CollectionLocation;
 use crate::log::{ListedParts, remove};
 use crate::options::CollectionOptions;
+use crate::version::SegmentEntry;
 use bathyal_tier::process::Share;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -143,11 +145,37 @@ impl Shared {
         }
     }
 
+    /// Returns the lock of the writer once the segment `entry` was measured by `measure` with all
+    /// calibrations of the current version, which does not change while the lock is held.
+    ///
+    /// # Errors
+    /// Those of `measure`.
+    pub(super) fn writer_for(
+        &self,
+        entry: Option<&SegmentEntry>,
+        found: &mut NewMeasurements,
+        mut measure: impl FnMut(&SegmentEntry, &mut NewMeasurements) -> Result<(), CollectionError>,
+    ) -> Result<MutexGuard<'_, Writer>, CollectionError> {
+        loop {
+            let writer = self.writer();
+            match entry.filter(|_| !found.cover(&self.content.state().version)) {
+                None => return Ok(writer),
+                Some(entry) => {
+                    drop(writer);
+                    measure(entry, found)?;
+                }
+            }
+        }
+    }
+
     /// Writes a frozen memtable, measures the segment, and publishes it. Returns false if that failed.
     fn write_and_publish(&self, work: &FlushWork) -> bool {
         let mut result = work.run(&self.background);
         let measured = match &mut result {
-            FlushResult::Written(segment) => segment.writer_when_measured(self, work),
+            FlushResult::Written(segment) => {
+                let (entry, found) = segment.to_measure();
+                self.writer_for(entry, found, |entry, found| work.measure(&self.background, entry, found))
+            }
             FlushResult::Urgent | FlushResult::Failed(_) => Ok(self.writer()),
         };
         match measured {

@@ -139,7 +139,7 @@ fn handles_see_calibrations_of_others_and_say_once_that_they_were_replaced() {
 
     let unread = open(&path);
     let overwrite = CopyOptions { overwrite: true, ..CopyOptions::default() };
-    copy(&all.path(1), &path, &overwrite, &Silent).unwrap();
+    copy(all.path(1), &path, &overwrite, &Silent).unwrap();
     assert_eq!([notes(&unread), notes(&unread), notes(&unread)], [1, 0, 0]);
     // What was read before is still known.
     assert_eq!((notes(&other), other.calibrations().unwrap().len()), (0, 1));
