@@ -254,7 +254,12 @@ class CollectionHandle:
     def flush(self) -> None: ...
     def compact(self, full: bool, progress: _Progress) -> str: ...
     def calibrate(
-        self, queries: NDArray[Any], name: str, field: str | None, counts: tuple[int, int], progress: _Progress
+        self,
+        queries: NDArray[Any],
+        name: str,
+        field: str | None,
+        counts: tuple[int, int],
+        progress: _Progress,
     ) -> str: ...
     def remove_calibration(self, name: str, field: str | None) -> bool: ...
     def audit(
