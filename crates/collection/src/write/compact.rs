@@ -81,7 +81,7 @@ impl<'a> MergingGuard<'a> {
         let shared = self.0;
         let work = shared.writer().begin_merge(names, options.clone())?;
         let mut segment = work.run(priority, progress)?;
-        let (entry, found) = segment.to_measure();
+        let (entry, found) = segment.measurements();
         let measure = |entry: &SegmentEntry, found: &mut NewMeasurements| {
             work.measure(entry, found, (priority, progress))
         };

@@ -169,7 +169,7 @@ impl<'a> FlushedSegment<'a> {
     }
 
     /// Returns what is needed to measure the segment.
-    pub(super) fn to_measure(&mut self) -> (Option<&SegmentEntry>, &mut NewMeasurements) {
+    pub(super) fn measurements(&mut self) -> (Option<&SegmentEntry>, &mut NewMeasurements) {
         (self.entry.as_ref(), &mut self.measurements)
     }
 

@@ -190,7 +190,7 @@ impl MergeWork {
 
 impl MergedSegment<'_> {
     /// Returns what is needed to measure the segment.
-    pub(super) fn to_measure(&mut self) -> (Option<&SegmentEntry>, &mut NewMeasurements) {
+    pub(super) fn measurements(&mut self) -> (Option<&SegmentEntry>, &mut NewMeasurements) {
         (self.entry.as_ref(), &mut self.measurements)
     }
 

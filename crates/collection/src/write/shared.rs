@@ -173,7 +173,7 @@ impl Shared {
         let mut result = work.run(&self.background);
         let measured = match &mut result {
             FlushResult::Written(segment) => {
-                let (entry, found) = segment.to_measure();
+                let (entry, found) = segment.measurements();
                 self.writer_for(entry, found, |entry, found| work.measure(&self.background, entry, found))
             }
             FlushResult::Urgent | FlushResult::Failed(_) => Ok(self.writer()),
