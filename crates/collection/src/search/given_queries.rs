@@ -3,12 +3,10 @@
 use super::exact::{ExactQuery, ExactRows, ExactWork};
 use super::{LocatedAnswers, SearchRequest};
 use crate::error::CollectionError;
-use crate::snapshot::Snapshot;
 use crate::state::State;
 use bathyal_index::audit::{RecallSums, recall_of_answer};
 use bathyal_index::{
     AuditReport, AuditRequest, AuditedRecall, CalibrationChoice, Effort, RowSet, few_audited, sample_of,
-    with_control,
 };
 use bathyal_kernels::Element;
 use bathyal_tier::Control;
@@ -44,23 +42,12 @@ struct ExactAnswers {
     seconds: f64,
 }
 
-impl Snapshot {
+impl State {
     /// Answers `queries` by searches for some recalls, and exactly.
     ///
     /// # Errors
     /// As [`Collection::audit`](crate::Collection::audit).
-    pub fn audit(
-        &self,
-        queries: &VectorFile,
-        request: &CollectionAuditRequest,
-        progress: &dyn Progress,
-    ) -> Result<AuditReport, CollectionError> {
-        with_control(progress, |control| self.state().audit(queries, request, control, progress))
-    }
-}
-
-impl State {
-    fn audit(
+    pub(crate) fn audit(
         &self,
         queries: &VectorFile,
         request: &CollectionAuditRequest,
