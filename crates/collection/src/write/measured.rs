@@ -11,9 +11,9 @@ use bathyal_index::{Index, MOST_QUERIES, OpenOptions};
 use bathyal_vectors::progress::{Progress, Silent};
 use std::collections::BTreeSet;
 
-/// Queries with which a segment is measured that is made from rows in memory: writes may wait for it, and a
-/// merge measures again. As many as in the calibration of its build.
-const FLUSH_QUERIES: usize = 300;
+/// Queries with which a segment is measured that is made from rows in memory. The time grows with them, writes
+/// may wait for it, and a merge measures again with all.
+const FLUSH_QUERIES: usize = 100;
 
 /// The calibrations with which a new segment was measured.
 #[derive(Debug, Default)]
