@@ -177,6 +177,7 @@ class _QuestionArguments(TypedDict):
     vectors: bool
     threads: int
     timeout: float | None
+    calibration: str | None
 
 # whether it is JSON, the text
 _Condition = tuple[bool, str]
@@ -252,6 +253,23 @@ class CollectionHandle:
     def delete_matching(self, condition: _Condition) -> _Written: ...
     def flush(self) -> None: ...
     def compact(self, full: bool, progress: _Progress) -> str: ...
+    def calibrate(
+        self,
+        queries: NDArray[Any],
+        name: str,
+        field: str | None,
+        counts: tuple[int, int],
+        progress: _Progress,
+    ) -> str: ...
+    def remove_calibration(self, name: str, field: str | None) -> bool: ...
+    def audit(
+        self,
+        queries: NDArray[Any],
+        recalls: list[float],
+        arguments: _QuestionArguments,
+        most: int,
+        progress: _Progress,
+    ) -> str: ...
     def copy_to(self, target: tuple[_Path, _Pairs], progress: _Progress) -> str: ...
     def refresh(self) -> bool: ...
     def describe(self) -> str: ...

@@ -11,10 +11,11 @@ from typing import Any, Literal
 
 from bathyal import _bathyal, awaiting
 from bathyal.arguments import Metric, OnMiss, Path, audited, columns, memory_bytes, place, store_pairs, whole
+from bathyal.calibrating import Calibrating
 from bathyal.files import read_here, with_ids
 from bathyal.found_rows import Written
 from bathyal.progress import Receiver, progress_receiver
-from bathyal.reading import Filter, Reading, Snapshot, collection_request
+from bathyal.reading import Filter, Snapshot, collection_request
 from bathyal.schema import Element, Field, IdKind, schema
 from bathyal.tables import condition, is_frame, names, plain, plain_columns, split_rows
 
@@ -25,7 +26,7 @@ ROWS_A_BATCH = 8192
 of the time."""
 
 
-class Collection(Reading):
+class Collection(Calibrating):
     """An open collection: rows with an id, vectors and metadata, in a folder or a bucket.
 
     Returned by :meth:`create` and :meth:`open`. Once a write has returned, searches find its rows, and they
@@ -579,7 +580,9 @@ class Collection(Reading):
 
     def inspect(self) -> dict[str, Any]:
         """Describes the collection: ``version``, ``sequence`` (batches so far), ``rows``, ``rows_in_memory``,
-        ``memory_bytes``, ``bytes``, ``space_amplification``, ``segments``, ``schema`` and ``path``."""
+        ``memory_bytes``, ``bytes``, ``space_amplification``, ``segments``, ``schema``, ``path``, and if there
+        are any, ``calibrations`` (``name``, ``field``, ``queries``, ``measured_at`` in seconds since 1970, and
+        ``segments`` measured)."""
         report: dict[str, Any] = json.loads(self._handle.describe())
         return report
 

@@ -43,6 +43,7 @@ def collection_request(
     search_list: int | None = None,
     threads: int = 0,
     timeout: float | None = None,
+    calibration: str | None = None,
 ) -> CollectionRequest:
     """Returns the request of a search in a collection; :meth:`bathyal.Collection.search` documents the
     arguments."""
@@ -59,6 +60,7 @@ def collection_request(
             "vectors": bool(vectors),
             "threads": whole("threads", threads, most=4096),
             "timeout": None if timeout is None else float(timeout),
+            "calibration": calibration,
         },
     )
 
@@ -106,6 +108,9 @@ class Reading:
                 Rows in memory and small segments are always compared one by one.
             threads: 0 means all cores.
             timeout: seconds after which the search gives up.
+            calibration: name of the calibration (:meth:`Collection.calibrate`) that gives the effort for
+                ``recall``; ``"build"`` is that of the builds. None takes the one named ``"default"``, and if
+                there is none, the largest effort that any calibration chooses.
 
         Raises:
             ValueError: queries that do not fit the field, an invalid filter (the message shows the position)

@@ -639,3 +639,36 @@ def test_the_memory_that_a_refusal_names_is_enough(path: pathlib.Path) -> None:
         for number, given in enumerate((int(needed[1]), needed[2])):
             Collection.create(path.with_name(f"{name}{number}"), dim=8, **{name: given}).close()
     Collection.create(path, dim=8, write_memory="1MB").close()
+
+
+def test_a_collection_is_calibrated_and_audited_with_given_queries(tmp_path):
+    random = np.random.default_rng(3)
+    rows = random.standard_normal((1500, 16), dtype=np.float32) / np.arange(1, 17, dtype=np.float32)
+    given = random.uniform(-1, 1, (240, 16)).astype(np.float32)
+    options = {"flat_below": 100, "background": False, "threads": 2}
+    with Collection.create(tmp_path / "c", dim=16, id="u64", metric="cosine", **options) as docs:
+        docs.add(range(1400), rows[:1400])
+        docs.flush()
+        docs.add(range(1400, 1500), rows[1400:])
+        report = docs.calibrate(given[:200], name="text", progress=False)
+        assert (report["name"], report["queries"], report["segments"]) == ("text", 200, 1)
+        assert {one["k"] for one in report["recalls"]} == {1, 10, 100}
+        docs.flush()
+        calibration = docs.inspect()["calibrations"][0]
+        assert (calibration["name"], calibration["queries"], calibration["segments"]) == ("text", 200, 2)
+        audited = docs.audit(given[200:], recall=[0.8, 0.9], calibration="text", progress=False)
+        assert [one["reached"] for one in audited["recalls"]] == [True, True]
+        docs.search(given, recall=0.9, calibration="text")
+        docs.search(given, calibration="build")
+        assert docs.audit(given, filter="id < 5", progress=False)["k"] == 5
+        with pytest.raises(ValueError, match=r"no calibration .near.*build, text"):
+            docs.search(given, calibration="near")
+        with pytest.raises(ValueError, match="calibration is for a recall"):
+            docs.search(given, search_list=20, calibration="text")
+        with pytest.raises(ValueError, match="no row is there, or matches"):
+            docs.audit(given, filter="id > 5000", progress=False)
+        with pytest.raises(ValueError, match="field"):
+            docs.calibrate(given, field="other", progress=False)
+        with pytest.raises(ValueError, match="queries"):
+            docs.calibrate(given[:, :5], progress=False)
+        assert docs.remove_calibration("text") and not docs.remove_calibration("text")

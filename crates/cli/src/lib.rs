@@ -8,6 +8,7 @@
 
 pub mod arguments;
 pub mod command;
+mod measured;
 mod shown;
 mod typed;
 

@@ -1,6 +1,7 @@
 //! An open collection: the type that users work with.
 
-use crate::description::{Description, SegmentDescription};
+use crate::calibration::read_sample;
+use crate::description::{CalibrationDescription, Description, SegmentDescription};
 use crate::error::CollectionError;
 use crate::filter::Filter;
 use crate::ids::{Id, Ids};
@@ -10,14 +11,17 @@ use crate::removal::{RemovedCollection, RemovedKind, remove_at};
 use crate::repair::{RepairOptions, RepairReport, repair};
 use crate::rows::Rows;
 use crate::schema::Schema;
-use crate::search::{CollectionAudit, FoundRows, SearchRequest};
+use crate::search::{CollectionAudit, CollectionAuditRequest, FoundRows, SearchRequest};
 use crate::segment::WriteOptions;
 use crate::snapshot::{Projection, RowsById, Scan, Snapshot};
 use crate::stats::CollectionStats;
 use crate::version::{FORMAT, Version, now, numbers, random_digits};
-use crate::write::{CompactOptions, CompactionReport, CopiedCollection, Operation, Shared, Written};
+use crate::write::{
+    CalibrationReport, CollectionCalibration, CompactOptions, CompactionReport, CopiedCollection, Operation,
+    Shared, Written,
+};
 use arrow_array::RecordBatch;
-use bathyal_index::{StoreOptions, WarmReport};
+use bathyal_index::{AuditReport, StoreOptions, WarmReport};
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Progress;
@@ -75,6 +79,7 @@ impl Collection {
             writer: String::new(),
             published: now(),
             segments: Vec::new(),
+            calibrations: Vec::new(),
         };
         version.publish(&place, &[]).map_err(|error| match error {
             CollectionError::Fenced { .. } => exists(),
@@ -254,6 +259,52 @@ impl Collection {
             Ok((state.search(queries, request, control)?, state.clone()))
         })?;
         audit.add(&watched, (queries, request), &state, answers)
+    }
+
+    /// Measures which effort reaches which recall with `queries` in every segment, and publishes the result.
+    /// From then on, searches that ask for a recall use it. The collection keeps the queries, up to 1,000 of
+    /// them: segments to come are measured with them before searches see them.
+    ///
+    /// Use it if queries have another source than the vectors. Rows in memory and small segments are compared
+    /// one by one, so nothing is measured there. Deleted rows count until a merge drops them.
+    ///
+    /// # Errors
+    /// [`CollectionError::Parameter`] for queries or options that do not fit; [`CollectionError::Busy`] and
+    /// [`CollectionError::Fenced`] if another writer exists; [`CollectionError::Cancelled`] by `progress`;
+    /// damage and device errors. After [`CollectionError::Store`], the calibration may or may not be
+    /// published.
+    pub fn calibrate(
+        &self,
+        queries: &VectorFile,
+        options: &CollectionCalibration,
+        progress: &dyn Progress,
+    ) -> Result<CalibrationReport, CollectionError> {
+        self.shared.calibrate(queries, options, progress)
+    }
+
+    /// Removes the calibration `name` of a vector field; `None` means the only field. Returns false if there
+    /// is none of this name.
+    ///
+    /// # Errors
+    /// As [`Collection::calibrate`].
+    pub fn remove_calibration(&self, name: &str, field: Option<&str>) -> Result<bool, CollectionError> {
+        self.shared.remove_calibration(name, field)
+    }
+
+    /// Answers `queries` by searches for some recalls, and exactly by comparing all live rows that match the
+    /// filter, in segments and in memory. Reports the recall that each of the searches found, with its
+    /// confidence interval. All answers are those of one moment.
+    ///
+    /// # Errors
+    /// [`CollectionError::Parameter`] for queries or a request that do not fit, and if no row matches; damage
+    /// and device errors; [`CollectionError::Cancelled`] by `progress`.
+    pub fn audit(
+        &self,
+        queries: &VectorFile,
+        request: &CollectionAuditRequest,
+        progress: &dyn Progress,
+    ) -> Result<AuditReport, CollectionError> {
+        self.read_current(|now| now.audit(queries, request, progress))
     }
 
     /// Opens the indexes of all segments, and answers queries that are made from them, so that later searches
@@ -456,10 +507,12 @@ impl Collection {
             space_amplification: state.space_amplification(),
             written: self.shared.content.written_bytes(),
             segments: segments.collect(),
+            calibrations: state.version.calibrations.iter().map(CalibrationDescription::of).collect(),
         }
     }
 
-    /// Checks every byte of every segment. Returns a sentence for each fault.
+    /// Checks every byte of every segment, and the queries of calibrations. Returns a sentence for each
+    /// fault.
     ///
     /// # Errors
     /// [`CollectionError::Cancelled`] by `progress`; [`CollectionError::Store`].
@@ -468,6 +521,14 @@ impl Collection {
         let mut faults = Vec::new();
         for segment in &state.segments {
             faults.extend(segment.segment.verify(progress)?);
+        }
+        for entry in &state.version.calibrations {
+            let field = state.schema().field(Some(&entry.field))?;
+            match read_sample(&self.shared.content.place, entry, &state.schema().vectors[field]) {
+                Ok(_) => {}
+                Err(error) if error.is_loss() => faults.push(error.to_string()),
+                Err(error) => return Err(error),
+            }
         }
         Ok(faults)
     }

@@ -1,6 +1,7 @@
 //! Description of a collection.
 
 use crate::schema::Schema;
+use crate::version::CalibrationEntry;
 use crate::write::WrittenBytes;
 use serde::Serialize;
 
@@ -31,6 +32,37 @@ pub struct Description {
     pub written: WrittenBytes,
     /// The segments.
     pub segments: Vec<SegmentDescription>,
+    /// The calibrations with given queries, in the order of their names; absent in JSON if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub calibrations: Vec<CalibrationDescription>,
+}
+
+/// Description of a calibration with given queries.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CalibrationDescription {
+    /// Its name.
+    pub name: String,
+    /// The vector field.
+    pub field: String,
+    /// Number of queries.
+    pub queries: u32,
+    /// Seconds since 1970 (UTC) when it was measured.
+    pub measured_at: u64,
+    /// Segments that were measured with it. In the others, searches compare all rows, or the measurement
+    /// failed.
+    pub segments: usize,
+}
+
+impl CalibrationDescription {
+    pub(crate) fn of(entry: &CalibrationEntry) -> CalibrationDescription {
+        CalibrationDescription {
+            name: entry.name.clone(),
+            field: entry.field.clone(),
+            queries: entry.queries,
+            measured_at: entry.measured_at,
+            segments: entry.segments.len(),
+        }
+    }
 }
 
 /// Description of a segment.

@@ -7,6 +7,7 @@
 //! the changes that the log adds to it.
 
 mod bits;
+mod calibration;
 mod catch_panic;
 mod collection;
 mod counters;
@@ -40,7 +41,7 @@ mod write;
 pub use bathyal_store::Durability;
 pub use collection::{Collection, is_collection};
 pub use counters::SearchCounts;
-pub use description::{Description, SegmentDescription};
+pub use description::{CalibrationDescription, Description, SegmentDescription};
 pub use error::CollectionError;
 pub use filter::{BoundFilter, Filter, FilterError};
 pub use ids::{Id, IdKind, Ids, MAX_ID_BYTES};
@@ -52,8 +53,11 @@ pub use removal::{Removal, RemovedCollection, RemovedKind, removable, remove};
 pub use repair::{Gap, LostBatches, LostId, RepairOptions, RepairReport, RepairedSegment};
 pub use rows::Rows;
 pub use schema::{Column, ColumnKind, ID_COLUMN, Schema, VectorField};
-pub use search::{FoundRows, Judgement, PartPlan, SearchRequest};
+pub use search::{CollectionAuditRequest, FoundRows, Judgement, PartPlan, SearchRequest};
 pub use snapshot::{Projection, RowsById, Scan, Snapshot};
 pub use state::FetchedRows;
 pub use stats::CollectionStats;
-pub use write::{CompactOptions, CompactionReport, CopiedCollection, Written, WrittenBytes};
+pub use write::{
+    CalibratedRecalls, CalibrationReport, CollectionCalibration, CompactOptions, CompactionReport,
+    CopiedCollection, Written, WrittenBytes,
+};

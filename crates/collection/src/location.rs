@@ -17,6 +17,8 @@ pub(crate) const MARK: &str = MANIFEST_NAME;
 pub(crate) const LOG: &str = "rows.log";
 /// Digits of numbers in names. They are padded so that names sort as numbers do.
 const DIGITS: usize = 20;
+/// Hexadecimal digits of the name of queries.
+pub(crate) const QUERIES_DIGITS: usize = 16;
 
 /// Location of a collection: a store, and a path for messages. Clones share the store.
 #[derive(Debug, Clone)]
@@ -152,6 +154,8 @@ pub(crate) enum Part {
     /// A generation of the segment with this name: `None` for its ids and metadata, or the number of a vector
     /// field.
     Segment(String, Option<usize>),
+    /// The queries of a calibration, by their whole name.
+    Queries(String),
 }
 
 impl Part {
@@ -162,6 +166,7 @@ impl Part {
             Part::Log(first) => format!("l-{first:0DIGITS$}"),
             Part::Segment(name, None) => format!("{name}-rows"),
             Part::Segment(name, Some(field)) => format!("{name}-v{field}"),
+            Part::Queries(name) => name.clone(),
         }
     }
 
@@ -176,6 +181,11 @@ impl Part {
         }
         if let Some(digits) = name.strip_prefix("l-") {
             return number(digits).map(Part::Log);
+        }
+        if let Some(digits) = name.strip_prefix("q-") {
+            let plain = |digit: u8| digit.is_ascii_digit() || (b'a'..=b'f').contains(&digit);
+            let whole = digits.len() == QUERIES_DIGITS && digits.bytes().all(plain);
+            return whole.then(|| Part::Queries(name.into()));
         }
         let (segment, what) = name.rsplit_once('-').filter(|(segment, _)| segment.starts_with("s-"))?;
         match what.strip_prefix('v') {
@@ -198,11 +208,14 @@ mod tests {
             Part::Log(u64::MAX),
             Part::Segment(segment(), None),
             Part::Segment(segment(), Some(3)),
+            Part::Queries("q-00c0ffee00c0ffee".into()),
         ] {
             assert_eq!(Part::parse(&part.name()).as_ref(), Some(&part));
         }
         assert!(Part::Version(9).name() < Part::Version(10).name());
-        for other in ["v-1", "v-0000000000000000000x", "s-7", "x", "s-7-vx", "index"] {
+        for other in
+            ["v-1", "v-0000000000000000000x", "s-7", "x", "s-7-vx", "q-1", "q-00C0FFEE00C0FFEE", "index"]
+        {
             assert_eq!(Part::parse(other), None, "{other}");
         }
     }

@@ -6,6 +6,7 @@ use arrow_schema::{DataType, Field, Schema as ArrowSchema, SchemaRef, TimeUnit};
 use bathyal_index::{FamilyOptions, StoreAs, families};
 use bathyal_kernels::{Element, Metric};
 use bathyal_vectors::MAX_DIM;
+use bathyal_vectors::VectorFile;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -213,6 +214,24 @@ pub struct Schema {
 }
 
 impl VectorField {
+    /// Refuses queries of another element or dimension, and those that have no distance to the vectors.
+    ///
+    /// # Errors
+    /// [`CollectionError::Parameter`]; as [`bathyal_index::check_vectors`].
+    pub(crate) fn check_queries(&self, queries: &VectorFile) -> Result<(), CollectionError> {
+        if queries.dim() != self.dim || queries.element() != self.element {
+            return Err(CollectionError::Parameter(format!(
+                "the queries are {} of {} dimensions, the vectors of {:?} are {} of {}",
+                queries.element(),
+                queries.dim(),
+                self.name,
+                self.element,
+                self.dim
+            )));
+        }
+        Ok(bathyal_index::check_vectors(queries, self.metric)?)
+    }
+
     /// Returns a field of this shape, with the default family.
     pub fn new(name: impl Into<String>, dim: usize, element: Element, metric: Metric) -> VectorField {
         let (name, family) = (name.into(), default_family());

@@ -3,12 +3,13 @@
 use crate::error::CollectionError;
 use crate::filter::Filter;
 use crate::ids::{Id, Ids};
-use crate::search::{FoundRows, SearchRequest};
+use crate::search::{CollectionAuditRequest, FoundRows, SearchRequest};
 use crate::state::{Cursor, FetchedRows, Located, State};
 use arrow_array::RecordBatch;
-use bathyal_index::{StoredVectors, WarmReport};
+use bathyal_index::{AuditReport, StoredVectors, WarmReport, with_control};
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
+use bathyal_vectors::progress::Progress;
 use std::sync::Arc;
 
 /// A collection as it was at a moment. Its segments are kept until the snapshot is dropped.
@@ -79,6 +80,19 @@ impl Snapshot {
         control: Control<'_>,
     ) -> Result<FoundRows, CollectionError> {
         Ok(self.state.search(queries, request, control)?.found)
+    }
+
+    /// Answers `queries` by searches for some recalls, and exactly.
+    ///
+    /// # Errors
+    /// As [`Collection::audit`](crate::Collection::audit).
+    pub fn audit(
+        &self,
+        queries: &VectorFile,
+        request: &CollectionAuditRequest,
+        progress: &dyn Progress,
+    ) -> Result<AuditReport, CollectionError> {
+        with_control(progress, |control| self.state.audit(queries, request, control, progress))
     }
 
     /// Opens the indexes of all segments, and answers queries that are made from them.

@@ -6,10 +6,12 @@ use crate::ids::{Id, Ids};
 use crate::location::{CollectionLocation, MARK, Part};
 use crate::schema::Schema;
 use crate::seal::{seal, unseal};
+use bathyal_index::check_calibration_name;
 use bathyal_store::{DraftExt, Generation, GenerationExt, Replace, StoreError};
 use rand::RngCore;
 use roaring::RoaringBitmap;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -40,6 +42,29 @@ pub(crate) struct Version {
     pub(crate) published: u64,
     /// The segments, oldest first.
     pub(crate) segments: Vec<SegmentEntry>,
+    /// The calibrations with given queries.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) calibrations: Vec<CalibrationEntry>,
+}
+
+/// Record of a calibration with given queries in a version.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct CalibrationEntry {
+    /// `q-RANDOM`; no id is used twice. It names the generation of the queries, and the calibrations of the
+    /// segments' indexes.
+    pub(crate) id: String,
+    /// The name that searches give.
+    pub(crate) name: String,
+    /// Name of the vector field.
+    pub(crate) field: String,
+    /// Number of queries.
+    pub(crate) queries: u32,
+    /// Seconds since 1970 when it was made; only for people.
+    pub(crate) measured_at: u64,
+    /// CRC-32C of the queries.
+    pub(crate) crc32c: u32,
+    /// Names of the segments whose index was measured with the queries.
+    pub(crate) segments: Vec<String>,
 }
 
 /// Record of one segment in a version.
@@ -197,10 +222,45 @@ impl Version {
         }
         let version: Version = serde_json::from_slice(json).map_err(|error| damaged(error.to_string()))?;
         version.schema.check().map_err(|error| damaged(error.to_string()))?;
+        version.check_calibrations().map_err(damaged)?;
         if version.number != number {
             return Err(damaged(format!("its number is {}, but its name says {number}", version.number)));
         }
         Ok((version, generation))
+    }
+
+    fn check_calibrations(&self) -> Result<(), String> {
+        let mut known = BTreeSet::new();
+        for CalibrationEntry { id, name, field, queries, .. } in &self.calibrations {
+            check_calibration_name(name)?;
+            if !matches!(Part::parse(id), Some(Part::Queries(_))) || *queries == 0 {
+                return Err(format!("the calibration {name:?} has {queries} queries in {id:?}"));
+            }
+            let has_field = self.schema.vectors.iter().any(|vectors| vectors.name == *field);
+            if !has_field || !known.insert((field, name)) {
+                return Err(format!(
+                    "the calibration {name:?} of the field {field:?} is unknown or there twice"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the calibrations of a vector field.
+    pub(crate) fn calibrations_of<'a>(
+        &'a self,
+        field: &'a str,
+    ) -> impl Iterator<Item = &'a CalibrationEntry> {
+        self.calibrations.iter().filter(move |calibration| calibration.field == field)
+    }
+
+    /// Records that the index of the segment `name` was measured with the calibrations `ids`.
+    pub(crate) fn note_measured(&mut self, name: &str, ids: &[String]) {
+        for calibration in &mut self.calibrations {
+            if ids.contains(&calibration.id) && !calibration.segments.iter().any(|known| known == name) {
+                calibration.segments.push(name.into());
+            }
+        }
     }
 
     /// Publishes the version, if no version of this number exists. `deleted` holds the deleted rows of each

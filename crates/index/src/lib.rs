@@ -46,8 +46,9 @@ pub use build::options::{
 };
 pub use build::plan::{BuildPlan, MemoryPlan, PlannedFile, PlannedStage, plan_build, plan_shape};
 pub use build::{build, build_in};
-pub use calibrate::choice::{CalibrationChoice, DEFAULT_CALIBRATION, NameHash};
+pub use calibrate::choice::{CalibrationChoice, DEFAULT_CALIBRATION, MOST_CHOSEN, NameHash, NameHashes};
 pub use calibrate::given_queries::{EffortPoint, QueryCalibration};
+pub use calibrate::log::{BUILD_NAME, check_name as check_calibration_name};
 pub use calibrate::reach::{Calibrated, QueryLengths, Reach};
 pub use error::IndexError;
 pub use exact::exact_neighbors_on;
@@ -70,11 +71,12 @@ pub use open::{
     AuditReport, AuditRequest, AuditedRecall, CalibrateOptions, CalibrateReport, ChangeCounts,
     CompactOptions, Compaction, CopiedCalibrations, CopyOptions, CopyReport, DEFAULT_K, DEFAULT_RECALL,
     Effort, Explanation, FillOptions, FillReport, Index, IndexStats, InspectReport, MAX_SEARCH_LIST,
-    MOST_AUDITED, ManyResult, MergedAnswers, NamedEfforts, Numa, OpenOptions, RangeOptions, RangeResult,
-    RecallBefore, SalvageReport, SearchMemory, SearchOptions, SearchRequest, SearchResult, Searching,
-    StoreShare, StoredVectors, StripeConversion, StripeConversionOptions, TierChoice, WarmReport, compact,
-    compact_in, convert_stripes, convert_stripes_in, copy, fill, inspect, inspect_in, is_loss, probe_store,
-    salvage_vectors, search_many, verify, verify_in,
+    MOST_AUDITED, MOST_QUERIES, ManyResult, MergedAnswers, NamedEfforts, Numa, OpenOptions, RangeOptions,
+    RangeResult, RecallBefore, SalvageReport, SearchMemory, SearchOptions, SearchRequest, SearchResult,
+    Searching, StoreShare, StoredVectors, StripeConversion, StripeConversionOptions, TierChoice, WarmReport,
+    compact, compact_in, convert_stripes, convert_stripes_in, copy, copy_calibrations_named, few_audited,
+    few_measured, fill, inspect, inspect_in, is_loss, probe_store, salvage_vectors, sample_of, search_many,
+    verify, verify_in, with_control,
 };
 pub use query::{
     Counter, DEFAULT_BEAM_WIDTH, FAR_BEAM_WIDTH, MOST_OWN_COUNTERS, NO_ID, OwnCosts, OwnTotals, QueryStats,

@@ -9,8 +9,9 @@ use crate::stores::{Pairs, store_options};
 use crate::tables::{Columns, ids, ids_to_python, metadata};
 use bathyal_collection::exchange::{ExportOptions, ImportMode, ImportOptions, export, import};
 use bathyal_collection::{
-    Collection, CollectionError, CollectionOptions, CompactOptions, Durability, FoundInMany, RepairOptions,
-    Rows, Schema, SearchRequest, Written, search_many,
+    Collection, CollectionAuditRequest, CollectionCalibration, CollectionError, CollectionOptions,
+    CompactOptions, Durability, FoundInMany, RepairOptions, Rows, Schema, SearchRequest, Written,
+    search_many,
 };
 use bathyal_index::OpenOptions;
 use bathyal_tier::Control;
@@ -365,6 +366,49 @@ impl CollectionHandle {
         let report = self.work(py, progress, move |collection, watch| {
             collection.compact(&CompactOptions { full }, watch)
         })?;
+        Ok(serde_json::to_string(&report).map_err(Failure::from)?)
+    }
+
+    /// Calibrates the collection with up to `counts.0` queries and `counts.1` threads. Returns the report as
+    /// JSON.
+    #[pyo3(signature = (queries, name, field, counts, progress))]
+    fn calibrate(
+        &self,
+        py: Python<'_>,
+        queries: &Bound<'_, PyAny>,
+        name: String,
+        field: Option<String>,
+        counts: (usize, usize),
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<String> {
+        let queries = vectors(queries, "queries")?;
+        let options = CollectionCalibration { field, name, queries: counts.0, threads: counts.1 };
+        let report = self
+            .work(py, progress, move |collection, watch| collection.calibrate(&queries, &options, watch))?;
+        Ok(serde_json::to_string(&report).map_err(Failure::from)?)
+    }
+
+    /// Removes a calibration. Returns false if there was none of this name.
+    #[pyo3(signature = (name, field))]
+    fn remove_calibration(&self, py: Python<'_>, name: String, field: Option<String>) -> PyResult<bool> {
+        self.work(py, None, move |collection, _| collection.remove_calibration(&name, field.as_deref()))
+    }
+
+    /// Answers up to `most` queries by searches for these recalls, and exactly. Returns the report as JSON.
+    #[pyo3(signature = (queries, recalls, arguments, most, progress))]
+    fn audit(
+        &self,
+        py: Python<'_>,
+        queries: &Bound<'_, PyAny>,
+        recalls: Vec<f32>,
+        arguments: QuestionArguments<'_>,
+        most: usize,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<String> {
+        let queries = vectors(queries, "queries")?;
+        let request = CollectionAuditRequest { recalls, queries: most, search: arguments.question()? };
+        let report =
+            self.work(py, progress, move |collection, watch| collection.audit(&queries, &request, watch))?;
         Ok(serde_json::to_string(&report).map_err(Failure::from)?)
     }
 

@@ -44,6 +44,7 @@ pub(crate) struct QuestionArguments<'py> {
     vectors: bool,
     threads: usize,
     timeout: Option<f64>,
+    calibration: Option<String>,
 }
 
 impl QuestionArguments<'_> {
@@ -53,12 +54,17 @@ impl QuestionArguments<'_> {
             Some((json, text)) => Some(filter((*json, &text.to_cow()?))?),
         };
         let QuestionArguments { recall, search_list, .. } = *self;
+        if self.calibration.is_some() && search_list.is_some() {
+            let message = "calibration is for a recall; leave it out, or ask for a recall";
+            return Err(PyValueError::new_err(message));
+        }
         let effort = NamedEfforts { recall, search_list, ..NamedEfforts::default() };
         let effort = effort.effort().map_err(Failure::from)?;
         Ok(SearchRequest {
             field: self.field.clone(),
             k: self.k,
             effort,
+            calibration: self.calibration.clone(),
             filter: condition,
             columns: self.columns.clone(),
             vectors: self.vectors,

@@ -2,16 +2,19 @@
 
 use std::path::PathBuf;
 
+use bathyal_collection::Filter;
 use bathyal_index::{DEFAULT_K, DEFAULT_RECALL, MOST_AUDITED};
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 
+use super::collection_open::parse_filter;
 use super::pass::PassArguments;
 
 /// `bathyal audit`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The queries are answered by searches for each recall, and exactly, by one pass over the index. The answer \
+The queries are answered by searches for each recall, and exactly, by one pass over the index or over all \
+rows of the collection. The answer \
 has the recall that was found, with its 95% confidence interval. The exit code is 1 if a recall that was \
 asked for lies above its interval. `bathyal calibrate` with such queries mends it. Of more than --queries, \
 a sample is audited.
@@ -19,9 +22,10 @@ a sample is audited.
 Examples:
   bathyal audit my.index queries.fbin
   bathyal audit my.index texts.fbin --recall 0.9,0.95,0.99 -k 100
-  bathyal audit my.index texts.fbin --calibration build --json")]
+  bathyal audit my.index texts.fbin --calibration build --json
+  bathyal audit my.collection queries.fbin --filter \"year >= 2020\"")]
 pub struct AuditArguments {
-    /// The index
+    /// The index or the collection
     pub index: PathBuf,
     /// File of queries: .fbin .f16bin .bf16bin .u8bin .i8bin .b1bin .fvecs .bvecs .npy
     pub queries: PathBuf,
@@ -40,6 +44,12 @@ pub struct AuditArguments {
     /// that of the build [default: as for `bathyal search`]
     #[arg(long, value_name = "NAME")]
     pub calibration: Option<String>,
+    /// Vector field of a collection [default: the only one]
+    #[arg(long, value_name = "NAME")]
+    pub field: Option<String>,
+    /// Filter of a collection: the recall among the rows that match [default: all rows]
+    #[arg(long, value_name = "FILTER", value_parser = parse_filter)]
+    pub filter: Option<Filter>,
     /// How the index is opened and searched
     #[command(flatten)]
     pub pass: PassArguments,

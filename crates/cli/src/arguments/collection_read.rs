@@ -59,6 +59,10 @@ pub struct CollectionSearchArguments {
     /// Recall to aim for; calibrations of the segments give the effort [default: 0.95]
     #[arg(long, value_parser = parse_recall)]
     pub recall: Option<f32>,
+    /// Calibration that gives the effort for the recall: a name of `bathyal calibrate --name`, or build for
+    /// those of the builds [default: the one named default, or else the largest effort of all]
+    #[arg(long, value_name = "NAME", conflicts_with = "search_list")]
+    pub calibration: Option<String>,
     /// Effort instead of recall: length of the candidate list in each segment, at least k
     #[arg(long, value_name = "L")]
     pub search_list: Option<u32>,

@@ -9,6 +9,7 @@ use bathyal_vectors::IdFile;
 use serde::Serialize;
 
 use crate::arguments::CalibrateArguments;
+use crate::measured::{queries_to_measure, write_before};
 
 #[derive(Serialize)]
 struct CalibrateOutput {
@@ -24,16 +25,16 @@ struct RemoveOutput<'a> {
 }
 
 pub(super) fn run(arguments: &CalibrateArguments, console: &Console) -> Result<(), Failure> {
+    if arguments.field.is_some() {
+        return Err(Failure::usage("--field is an option of the calibration of a collection"));
+    }
     let progress = console.progress();
     let index = Index::open_attended(&arguments.index, &arguments.pass.options()?, &progress)?;
     if let Some(name) = &arguments.remove {
         drop(progress);
         return remove(&index, &arguments.index, name, console);
     }
-    let Some(queries) = &arguments.queries else {
-        return Err(Failure::usage("a calibration requires a file of queries"));
-    };
-    let queries = console.open_vectors(queries)?;
+    let queries = queries_to_measure(arguments, console)?;
     let truth = arguments.groundtruth.as_ref().map(IdFile::open).transpose()?;
     let options = CalibrateOptions {
         name: arguments.name.clone(),
@@ -65,11 +66,8 @@ fn text(answer: &CalibrateOutput) -> String {
         "{index}: calibration {} with {} queries, in {:.1} s\n",
         measured.name, measured.calibration.queries, report.seconds
     );
+    write_before(&mut text, &report.before);
     // Writing to a string does not fail.
-    for before in &report.before {
-        let (k, asked, found) = (before.k, before.asked, before.found);
-        let _ = writeln!(text, "before        k {k}: asked for {asked}, these queries found {found:.3}");
-    }
     for (k, least, most) in measured.calibration.ends() {
         let (least, most) = (least.recall, most.recall);
         let _ = writeln!(text, "calibration   k {k}: recall {least:.3} to {most:.3} can be asked for");

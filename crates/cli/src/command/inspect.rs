@@ -4,10 +4,10 @@ use std::fmt::Write;
 
 use bathyal_console::{Console, Failure, Kind, byte_size};
 use bathyal_index::{HistogramBar, InspectReport, QueryCalibration, find, inspect_in};
-use chrono::DateTime;
 use serde_json::Value;
 
 use crate::arguments::InspectArguments;
+use crate::measured::utc_date;
 
 /// Keys of the manifest that hold whole curves; the text shows only their ends.
 const CURVES: [&str; 4] = ["calibration", "lone_curves", "shorter", "prunes"];
@@ -136,12 +136,6 @@ fn calibrated(calibration: &QueryCalibration) -> String {
     format!("{name}: {} queries, {}; {}{far}", calibration.queries, utc_date(*measured_at), ends.join(", "))
 }
 
-/// Returns the date of a time in seconds since 1970, as `2026-11-28`; `at an unknown time` if there is none.
-fn utc_date(seconds: u64) -> String {
-    let time = i64::try_from(seconds).ok().and_then(|seconds| DateTime::from_timestamp(seconds, 0));
-    time.map_or_else(|| "at an unknown time".into(), |time| time.format("%Y-%m-%d").to_string())
-}
-
 /// Appends the bars of a histogram, a line each.
 fn histogram(text: &mut String, bars: &[HistogramBar]) {
     let most = bars.iter().map(|bar| bar.count).max().unwrap_or(0).max(1);
@@ -159,22 +153,5 @@ fn paged(report: &InspectReport) -> String {
     match records {
         0 => format!("records       {bytes}, reads of {read} B"),
         records => format!("pages         {bytes} of {records} records each, reads of {read} B"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dates_are_those_of_the_calendar() {
-        for (seconds, date) in [
-            (0, "1970-01-01"),
-            (951_782_400, "2000-02-29"),
-            (1_795_902_049, "2026-11-28"),
-            (u64::MAX, "at an unknown time"),
-        ] {
-            assert_eq!(utc_date(seconds), date);
-        }
     }
 }

@@ -42,10 +42,12 @@ mod stripes;
 mod verify;
 mod warm;
 
+use std::path::Path;
+
 use bathyal_console::{Console, Failure, Kind};
 use bathyal_index::StoreOptions;
 
-use crate::arguments::Command;
+use crate::arguments::{Command, StoreArguments};
 
 /// Runs `command`.
 ///
@@ -90,12 +92,23 @@ fn name_collection(command: &Command, failure: Failure) -> Failure {
     Failure { message, ..failure }
 }
 
+/// Returns true if a collection is at `path`.
+fn is_collection(path: &Path, store: &StoreArguments) -> bool {
+    store.options().is_ok_and(|store| bathyal_collection::is_collection(path, &store))
+}
+
 fn dispatch(command: &Command, console: &Console) -> Result<(), Failure> {
     match command {
         Command::Build(arguments) => build::run(arguments, console),
         Command::Search(arguments) => search::run(arguments, console),
         Command::Bench(arguments) => bench::run(arguments, console),
+        Command::Calibrate(arguments) if is_collection(&arguments.index, &arguments.pass.parts.store) => {
+            collection::calibrate(arguments, console)
+        }
         Command::Calibrate(arguments) => calibrate::run(arguments, console),
+        Command::Audit(arguments) if is_collection(&arguments.index, &arguments.pass.parts.store) => {
+            collection::audit(arguments, console)
+        }
         Command::Audit(arguments) => audit::run(arguments, console),
         Command::Groundtruth(arguments) => groundtruth::run(arguments, console),
         Command::Convert(arguments) => convert::run(arguments, console),

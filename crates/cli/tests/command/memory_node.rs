@@ -93,6 +93,8 @@ fn indexes_in_the_memory_of_a_node_are_searched_like_others() {
     bathyal(folder, &format!("remove {url}/built {KEYS} --yes")).fails(1, &["there is no such"]);
     bathyal(folder, &format!("search {url}/none queries.fbin {KEYS}")).fails(1, &["none", "no such index"]);
     bathyal(folder, &format!("prune {url}/idx {KEYS}")).fails(1, &["frees replaced indexes by itself"]);
+    let calibrate = format!("calibrate {url}/idx queries.fbin {KEYS}");
+    bathyal(folder, &calibrate).fails(1, &["keeps no calibrations", "copy it to the node"]);
     bathyal(folder, &format!("warm {url}/idx {KEYS}")).fails(1, &["no cache to fill"]);
     let cached = format!("search {url}/idx queries.fbin {KEYS} --store-option cache_memory=8MB");
     bathyal(folder, &cached).fails(1, &["cache", "object stores"]);

@@ -222,6 +222,7 @@ pub(super) fn scan(
         writer: String::new(),
         published: 0,
         segments: Vec::new(),
+        calibrations: Vec::new(),
     };
     let (format, path) = (LogFormat::new(id, 1), "log".to_string());
     let scan =

@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 /// Objects that must be kept.
 struct Needed {
     versions: BTreeSet<u64>,
-    segments: BTreeSet<String>,
+    /// Names of segments and of queries.
+    names: BTreeSet<String>,
     /// The first sequence number that is not in the segments. Logs that end before it are not needed.
     next: u64,
 }
@@ -64,9 +65,10 @@ impl LogWriter {
     }
 
     /// Returns the parts that can be removed: all versions but the latest `keep`; segments that no kept
-    /// version names; logs whose records are all in the segments of `version`, the latest; and unfinished
-    /// leftovers of all these. The segments `in_use` are kept because they are being written. Foreign names
-    /// are left alone. No name is used twice, so the parts can be removed at any later time.
+    /// version names; queries that none names; logs whose records are all in the segments of `version`, the
+    /// latest; and unfinished leftovers of all these. The segments and queries `in_use` are kept because they
+    /// are being written. Foreign names are left alone. No name is used twice, so the parts can be removed at
+    /// any later time.
     ///
     /// # Errors
     /// [`CollectionError::Fenced`] if another writer has taken over; [`CollectionError::Store`].
@@ -97,7 +99,7 @@ impl LogWriter {
             let keep_part = match &part {
                 // Later versions are about to be published by a writer that takes over.
                 Part::Version(number) => *number >= version.number || needed.versions.contains(number),
-                Part::Segment(name, _) => needed.segments.contains(name),
+                Part::Segment(name, _) | Part::Queries(name) => needed.names.contains(name),
                 Part::Log(_) => false,
             };
             if !keep_part {
@@ -124,13 +126,19 @@ fn needed(
     versions.sort_unstable();
     let kept: BTreeSet<u64> =
         versions.into_iter().rev().take(keep.max(1) - 1).chain([version.number]).collect();
-    let mut segments = in_use.clone();
-    segments.extend(version.segments.iter().map(|segment| segment.name.clone()));
+    let mut names = in_use.clone();
+    names.extend(names_in(version));
     for number in kept.iter().filter(|number| **number != version.number) {
         // A version that cannot be read has no readers.
         if let Ok((older, _)) = Version::read(place, *number) {
-            segments.extend(older.segments.into_iter().map(|segment| segment.name));
+            names.extend(names_in(&older));
         }
     }
-    Needed { versions: kept, segments, next: version.through + 1 }
+    Needed { versions: kept, names, next: version.through + 1 }
+}
+
+/// Returns the names of the segments and queries of a version.
+fn names_in(version: &Version) -> impl Iterator<Item = String> {
+    let segments = version.segments.iter().map(|segment| segment.name.clone());
+    segments.chain(version.calibrations.iter().map(|calibration| calibration.id.clone()))
 }

@@ -45,6 +45,7 @@ fn a_version(segments: Vec<SegmentEntry>) -> Version {
         writer: String::new(),
         published: 0,
         segments,
+        calibrations: Vec::new(),
     }
 }
 

@@ -112,6 +112,7 @@ impl RepairBasis {
             writer: String::new(),
             published: now(),
             segments: entries,
+            calibrations: Vec::new(),
         };
         let note = "no version can be read: rows that were deleted or replaced may be back; options of the \
                     indexes are the defaults of their families";

@@ -13,13 +13,15 @@ mod unnamed;
 
 pub use report::{Gap, LostBatches, LostId, RepairOptions, RepairReport, RepairedSegment};
 
+use crate::calibration::read_sample;
 use crate::error::CollectionError;
 use crate::location::CollectionLocation;
 use crate::log::{Change, SalvagedLogs, logs};
 use crate::options::CollectionOptions;
 use crate::segment::{Faults, SegmentWriter};
 use crate::state::{Located, State};
-use crate::version::{SegmentEntry, Version, now, numbers, random_digits};
+use crate::version::{CalibrationEntry, SegmentEntry, Version, now, numbers, random_digits};
+use crate::write::copy_calibrations;
 use basis::RepairBasis;
 use bathyal_vectors::progress::Progress;
 use lost_rows::LostRows;
@@ -81,6 +83,7 @@ pub(crate) fn repair(
         salvaged.lost.iter().map(|(first, last)| LostBatches { first: *first, last: *last }).collect();
     salvaged.faults.into_iter().for_each(|fault| faults.add(fault));
     lost.report(what.lost_ids.as_deref(), &mut report)?;
+    version.calibrations = keep_calibrations((from, to), &version, &state, &mut faults, progress)?;
     publish(to, version, &state, salvaged.last, (options, progress), segments.next)?;
     (report.faults, report.fault_count) = (faults.first, faults.count);
     report.complete = report.lost_rows == 0
@@ -89,6 +92,34 @@ pub(crate) fn repair(
         && report.unreadable_versions.is_empty()
         && report.uncertain_rows == 0;
     Ok(report)
+}
+
+/// Copies the undamaged calibrations, for the segments of `state` that were copied. Later segments are
+/// measured with their queries.
+fn keep_calibrations(
+    places: (&CollectionLocation, &CollectionLocation),
+    version: &Version,
+    state: &State,
+    faults: &mut Faults,
+    progress: &dyn Progress,
+) -> Result<Vec<CalibrationEntry>, CollectionError> {
+    let is_kept = |name: &String| state.segments.iter().any(|segment| segment.segment.entry().name == *name);
+    let mut kept = Vec::new();
+    for mut entry in version.calibrations.clone() {
+        entry.segments.retain(is_kept);
+        let one = Version { calibrations: vec![entry.clone()], ..version.clone() };
+        let field = version.schema.field(Some(&entry.field))?;
+        let copied = read_sample(places.0, &entry, &version.schema.vectors[field])
+            .and_then(|_| copy_calibrations(places, &one, progress));
+        match copied {
+            Ok(_) => kept.push(entry),
+            Err(error) if error.is_loss() => {
+                faults.add(format!("the calibration {:?} is left out: {error}", entry.name));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(kept)
 }
 
 /// Writes the rows in memory as a segment, and publishes the version.

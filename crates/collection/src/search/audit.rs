@@ -1,13 +1,13 @@
 //! The audit of live searches: some queries are answered exactly in the background, on the rows that their
 //! search saw.
 
-use super::{FoundRows, LocatedAnswers, LocatedNeighbor, SearchRequest};
+use super::exact::{ExactQuery, ExactWork};
+use super::{FoundRows, LocatedAnswers, SearchRequest};
 use crate::error::CollectionError;
 use crate::filter::{BoundFilter, Filter};
-use crate::memtable::MemTableQuery;
 use crate::state::{Located, State};
 use bathyal_index::audit::{AskedRecall, Audited, Auditor, Pace, Reaction, Verdict, recall_of_answer};
-use bathyal_index::{AuditOptions, AuditStats, Effort, RowSet};
+use bathyal_index::{AuditOptions, AuditStats, Effort};
 use bathyal_vectors::VectorFile;
 use std::sync::Arc;
 
@@ -119,7 +119,7 @@ fn audit(answers: &[LiveAnswer], pace: &Pace<'_>) -> Result<Audited, CollectionE
         let queries = VectorFile::from_rows(shape.element, shape.dim, bytes)?;
         let k = same.iter().map(|at| answers[*at].k).max().unwrap_or(0);
         let sets = state.matching(filters[first].as_ref(), &pace.control())?;
-        let query = ExactQuery { field: *field, queries: &queries, k, pace };
+        let query = ExactQuery { field: *field, queries: &queries, k, work: ExactWork::Paced(pace) };
         let (exact, bytes) = state.exact_rows(&query, &sets)?;
         audited.bytes += bytes;
         for (at, nearest) in same.iter().zip(&exact) {
@@ -131,52 +131,4 @@ fn audit(answers: &[LiveAnswer], pace: &Pace<'_>) -> Result<Audited, CollectionE
         left = others;
     }
     Ok(audited)
-}
-
-/// Queries of one vector field, to be answered exactly.
-struct ExactQuery<'a> {
-    field: usize,
-    queries: &'a VectorFile,
-    k: usize,
-    pace: &'a Pace<'a>,
-}
-
-/// The nearest rows of each query, nearest first.
-type ExactRows = Vec<Vec<(Located, f32)>>;
-
-impl State {
-    /// Finds the nearest rows of each query by comparing all rows of `sets`, one for each part. Also returns
-    /// the bytes read.
-    fn exact_rows(
-        &self,
-        query: &ExactQuery<'_>,
-        sets: &[Arc<RowSet>],
-    ) -> Result<(ExactRows, u64), CollectionError> {
-        let ExactQuery { field, queries, k, pace } = *query;
-        let (mut lists, mut bytes) = (vec![Vec::<LocatedNeighbor>::new(); queries.count()], 0);
-        for (part, set) in (0_u32..).zip(sets).filter(|(_, set)| set.count() > 0) {
-            let near = |row: u32, distance: f32| (distance, Located { part, row });
-            if let Some(memtable) = self.memtable_of(part) {
-                let (shape, control) = (&self.schema().vectors[field], pace.control());
-                let query = MemTableQuery { field, shape, queries, k, threads: 1, control };
-                for (list, found) in lists.iter_mut().zip(memtable.search(&query, set)?) {
-                    list.extend(found.into_iter().map(|one| near(one.id, one.distance)));
-                }
-                pace.step();
-                continue;
-            }
-            let index = self.segments[part as usize].segment.index_for_search(field)?;
-            let exact = index.exact_within(queries, k, set, pace)?;
-            bytes += exact.bytes;
-            for (list, found) in lists.iter_mut().zip(exact.nearest) {
-                list.extend(found.into_iter().map(|(row, distance)| near(row, distance)));
-            }
-        }
-        let nearest = lists.into_iter().map(|mut list| {
-            list.sort_unstable_by(|(one, a), (other, b)| one.total_cmp(other).then(a.cmp(b)));
-            list.truncate(k);
-            list.into_iter().map(|(distance, row)| (row, distance)).collect()
-        });
-        Ok((nearest.collect(), bytes))
-    }
 }

@@ -1,13 +1,17 @@
 //! Search: searches every part of a collection and merges the results.
 
 mod audit;
+mod exact;
 mod explain;
+mod given_queries;
 mod segments;
 mod warm;
 
 pub(crate) use audit::CollectionAudit;
 pub use explain::PartPlan;
+pub use given_queries::CollectionAuditRequest;
 
+use crate::calibration::ChosenCalibrations;
 use crate::error::CollectionError;
 use crate::filter::{BoundFilter, Filter};
 use crate::ids::Ids;
@@ -39,6 +43,10 @@ pub struct SearchRequest {
     /// How thoroughly to search. A recall is that of all parts together, under the filter. A search list
     /// applies to each segment that has one; rows in memory and small segments are compared one by one.
     pub effort: Effort,
+    /// Name of the calibration ([`Collection::calibrate`](crate::Collection::calibrate)) that gives the
+    /// effort for a recall; `build` is that of the builds. `None` means the one named `default`, and if there
+    /// is none, the largest effort that any calibration chooses.
+    pub calibration: Option<String>,
     /// Only rows that match are found; `None` means all rows.
     pub filter: Option<Filter>,
     /// Names of the columns to return.
@@ -52,7 +60,8 @@ pub struct SearchRequest {
 impl Default for SearchRequest {
     fn default() -> SearchRequest {
         let SearchOptions { k, effort, threads, .. } = SearchOptions::default();
-        SearchRequest { field: None, k, effort, filter: None, columns: Vec::new(), vectors: false, threads }
+        let (field, calibration, filter, columns) = (None, None, None, Vec::new());
+        SearchRequest { field, k, effort, calibration, filter, columns, vectors: false, threads }
     }
 }
 
@@ -112,6 +121,7 @@ struct ResolvedSearch<'a> {
     filter: Option<BoundFilter>,
     columns: Vec<usize>,
     options: SearchOptions,
+    calibrations: ChosenCalibrations,
 }
 
 impl<'a> ResolvedSearch<'a> {
@@ -123,7 +133,6 @@ impl<'a> ResolvedSearch<'a> {
         let schema = state.schema();
         let field = schema.field(request.field.as_deref())?;
         let shape = &schema.vectors[field];
-        let refuse = |reason: String| Err(CollectionError::Parameter(reason));
         let options = SearchOptions {
             k: request.k,
             effort: request.effort,
@@ -133,20 +142,12 @@ impl<'a> ResolvedSearch<'a> {
         check_options(&options, shape)?;
         let bits = if shape.element == Element::B1 { queries.as_bits() } else { None };
         let queries = bits.map_or(Cow::Borrowed(queries), Cow::Owned);
-        if queries.dim() != shape.dim || queries.element() != shape.element {
-            return refuse(format!(
-                "the queries are {} of {} dimensions, the vectors of {:?} are {} of {}",
-                queries.element(),
-                queries.dim(),
-                shape.name,
-                shape.element,
-                shape.dim
-            ));
-        }
-        bathyal_index::check_vectors(&queries, shape.metric)?;
+        shape.check_queries(&queries)?;
         let filter = request.filter.as_ref().map(|filter| filter.bind(schema)).transpose()?;
         let columns = request.columns.iter().map(|name| schema.column(name)).collect::<Result<_, _>>()?;
-        Ok(ResolvedSearch { field, queries, filter, columns, options })
+        let (version, name) = (&state.version, request.calibration.as_deref());
+        let calibrations = ChosenCalibrations::new(version, &shape.name, name)?;
+        Ok(ResolvedSearch { field, queries, filter, columns, options, calibrations })
     }
 }
 
@@ -213,7 +214,7 @@ impl State {
             )?);
         }
         let segments = SegmentSearch { state: self, resolved: &resolved, control, parts: segment_parts };
-        let SegmentResults { mut plans, totals, notes: segment_notes, reach } =
+        let SegmentResults { mut plans, totals, notes: segment_notes, reach, not_measured } =
             segments.search(k, &mut lists)?;
         plans.extend(memtable_plans);
         for note in segment_notes {
@@ -222,6 +223,7 @@ impl State {
             }
         }
         let (rows, distances) = merged(lists, k);
+        notes.extend(not_measured);
         let reach = reach_of_queries(&rows, k, &reach);
         let lengths = QueryLengths::of_file(self.schema().vectors[resolved.field].metric, &resolved.queries);
         let answers = MergedAnswers { k, distances: &distances, lengths: &lengths, effort: request.effort };

@@ -5,8 +5,7 @@ use crate::error::CollectionError;
 use crate::parallel::{run_parallel, thread_count};
 use crate::state::{Located, State};
 use bathyal_index::{
-    CalibrationChoice, Effort, Index, IndexError, NO_ID, Reach, RowSet, SearchOptions, SearchResult,
-    SearchTotals, WithinPlan,
+    Effort, Index, IndexError, NO_ID, Reach, RowSet, SearchOptions, SearchResult, SearchTotals, WithinPlan,
 };
 use bathyal_tier::Control;
 use std::collections::BTreeMap;
@@ -34,6 +33,8 @@ pub(super) struct SegmentResults {
     /// For each segment of which all rows were searched, how far the queries of its calibration are from
     /// their neighbours.
     pub(super) reach: BTreeMap<u32, Vec<Reach>>,
+    /// A note if segments were not measured with the calibration that was asked for.
+    pub(super) not_measured: Option<String>,
 }
 
 /// Answers of one segment.
@@ -41,6 +42,7 @@ struct SegmentAnswers {
     found: SearchResult,
     plan: PartPlan,
     reach: Vec<Reach>,
+    measured: bool,
 }
 
 impl SegmentSearch<'_> {
@@ -60,7 +62,9 @@ impl SegmentSearch<'_> {
         let all =
             run_parallel(self.parts.len(), reading_threads, |at| self.search_segment(k, &self.parts[at]))?;
         let mut results = SegmentResults::default();
-        for ((part, _), SegmentAnswers { found, plan, reach }) in self.parts.iter().zip(all) {
+        let (searched, mut not_measured) = (all.len(), 0);
+        for ((part, _), SegmentAnswers { found, plan, reach, measured }) in self.parts.iter().zip(all) {
+            not_measured += usize::from(!measured);
             for (query, list) in lists.iter_mut().enumerate() {
                 let range = query * found.k..(query + 1) * found.k;
                 let rows = found.ids[range.clone()].iter().zip(&found.distances[range]);
@@ -72,6 +76,13 @@ impl SegmentSearch<'_> {
             results.notes.extend(found.notes_for_merging().cloned());
             results.reach.insert(*part, reach);
         }
+        results.not_measured = (not_measured > 0).then(|| {
+            format!(
+                "{not_measured} of {searched} segments could not be measured with the calibration {}; they \
+                 were searched with the efforts of their builds; calibrate the collection again",
+                self.resolved.calibrations.names()
+            )
+        });
         Ok(results)
     }
 
@@ -91,19 +102,17 @@ impl SegmentSearch<'_> {
         let index =
             segment.index_for_search(self.resolved.field).map_err(|error| self.with_memory_for_all(error))?;
         let effort = effort_in(&index, self.resolved.options.effort);
-        let options = SearchOptions {
-            k: k.min(set.count() as usize),
-            effort,
-            // Segments have no other calibration, so no request looks for one.
-            calibration: CalibrationChoice::Build,
-            ..self.resolved.options
-        };
+        // Without a calibration of the collection, no request looks for one in the segment.
+        let (calibration, measured) = self.resolved.calibrations.in_segment(&segment.entry().name);
+        let k = k.min(set.count() as usize);
+        let options = SearchOptions { k, effort, calibration, ..self.resolved.options };
         let found = index.search_within(&self.resolved.queries, &options, set, self.control)?;
         let plan = PartPlan::for_segment(segment, &index, set, &found);
         // Distances to some of the rows are no measure.
         let all = found.within == Some(WithinPlan::All);
-        let reach = if all { index.reach().to_vec() } else { Vec::new() };
-        Ok(SegmentAnswers { found, plan, reach })
+        let reach = if all { index.chosen_reach(calibration) } else { Vec::new() };
+        let measured = measured || !matches!(effort, Effort::Recall(_)) || !index.has_efforts();
+        Ok(SegmentAnswers { found, plan, reach, measured })
     }
 
     /// If the memory of one segment is too small: returns an error with the memory that is enough for all

@@ -1,6 +1,7 @@
 //! Decides which segments are merged, and when.
 
 use super::content::Content;
+use super::measured::NewMeasurements;
 use super::merge::MergedRows;
 use super::rank::Priority;
 use super::shared::Shared;
@@ -8,6 +9,7 @@ use super::writer::Writer;
 use crate::error::CollectionError;
 use crate::segment::WriteOptions;
 use crate::state::{SegmentState, State};
+use crate::version::SegmentEntry;
 use bathyal_vectors::progress::Progress;
 use serde::Serialize;
 use std::sync::Arc;
@@ -78,8 +80,14 @@ impl<'a> MergingGuard<'a> {
     ) -> Result<MergedRows, CollectionError> {
         let shared = self.0;
         let work = shared.writer().begin_merge(names, options.clone())?;
-        let segment = work.run(priority, progress)?;
-        shared.writer().finish_merge(&work, &segment)?;
+        let mut segment = work.run(priority, progress)?;
+        let (entry, found) = segment.measurements();
+        let measure = |entry: &SegmentEntry, found: &mut NewMeasurements| {
+            work.measure(entry, found, (priority, progress))
+        };
+        let mut writer = shared.writer_for(entry, found, measure)?;
+        writer.finish_merge(&work, &segment)?;
+        drop(writer);
         // Other stopped merges may have become useless.
         shared.content.segments_of_stopped_merge();
         // The caller should not have to wait for the removal.

@@ -2,16 +2,18 @@
 //! one more segment.
 
 use super::content::Content;
+use super::measured::{MeasureLimits, NewMeasurements};
 use super::target_segment::{Origin, ROWS_AT_ONCE, TargetSegment};
 use crate::error::CollectionError;
 use crate::location::{CollectionLocation, Part};
 use crate::schema::Schema;
 use crate::state::{Located, State};
-use crate::version::{SegmentEntry, Version, now};
+use crate::version::{CalibrationEntry, SegmentEntry, Version, now};
 use bathyal_store::{GenerationExt, Replace, StoreError};
 use bathyal_vectors::progress::Progress;
 use roaring::RoaringBitmap;
 use serde::Serialize;
+use std::collections::BTreeSet;
 
 /// Result of a copy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -46,8 +48,13 @@ impl Content {
         let mut entries: Vec<SegmentEntry> = state.version.segments.clone();
         let mut deleted: Vec<RoaringBitmap> =
             state.segments.iter().map(|segment| segment.deleted.to_bitmap()).collect();
+        let calibrations = copy_calibrations((&self.place, to), &state.version, progress)?;
+        let (mut name_in_memory, mut found) = (None, NewMeasurements::default());
         if let Some(entry) = self.copy_memory(&state, to, progress)? {
             copied.bytes += entry.bytes;
+            let limits = MeasureLimits::of_flush(&self.options.for_writing());
+            self.measure_in(to, (&state, &entry), &mut found, limits, progress)?;
+            name_in_memory = Some(entry.name.clone());
             entries.push(entry);
             deleted.push(RoaringBitmap::new());
         }
@@ -59,8 +66,12 @@ impl Content {
             writer: String::new(),
             published: now(),
             segments: entries,
+            calibrations,
             ..(*state.version).clone()
         };
+        if let Some(name) = name_in_memory {
+            version.note_measured(&name, found.ids());
+        }
         version.publish(to, &deleted).map_err(|error| match error {
             CollectionError::Fenced { path } => CollectionError::Exists { path },
             error => error,
@@ -110,6 +121,30 @@ pub(crate) fn copy_segment(
         copied += copy_part(places, &name, (before + copied, progress))?;
     }
     Ok(copied)
+}
+
+/// Copies the queries of the calibrations of a version, and beside the copied segments what was measured with
+/// them. Returns the calibrations of the copy.
+pub(crate) fn copy_calibrations(
+    (from, to): (&CollectionLocation, &CollectionLocation),
+    version: &Version,
+    progress: &dyn Progress,
+) -> Result<Vec<CalibrationEntry>, CollectionError> {
+    for calibration in &version.calibrations {
+        copy_part((from, to), &calibration.id, (0, progress))?;
+    }
+    for (field, shape) in version.schema.vectors.iter().enumerate() {
+        let calibrations: Vec<&CalibrationEntry> = version.calibrations_of(&shape.name).collect();
+        let segments: BTreeSet<&String> = calibrations.iter().flat_map(|one| &one.segments).collect();
+        for segment in segments {
+            let measured = calibrations.iter().filter(|one| one.segments.contains(segment));
+            let ids: Vec<&str> = measured.map(|one| one.id.as_str()).collect();
+            let name = Part::Segment(segment.clone(), Some(field)).name();
+            let (source, target) = (from.store().open(&name)?, to.store().open(&name)?);
+            bathyal_index::copy_calibrations_named(&*source, &*target, &ids)?;
+        }
+    }
+    Ok(version.calibrations.clone())
 }
 
 /// Copies a generation unless it exists already. Returns the bytes copied.

@@ -3,6 +3,7 @@
 
 use super::background::Background;
 use super::content::Content;
+use super::measured::{MeasureLimits, NewMeasurements};
 use super::rank::{Priority, run_yielding};
 use super::segments::SegmentWriteGuard;
 use super::target_segment::{Origin, ROWS_AT_ONCE, TargetSegment};
@@ -14,7 +15,7 @@ use crate::version::SegmentEntry;
 use bathyal_tier::process::Share;
 use bathyal_vectors::progress::Progress;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Family of the indexes of hasty segments.
 const FLAT: &str = "flat";
@@ -65,6 +66,7 @@ pub(super) struct FlushedSegment<'a> {
     entry: Option<SegmentEntry>,
     /// Rows of the memtable in the order of the segment.
     sorted: Vec<u32>,
+    measurements: NewMeasurements,
     _writing: SegmentWriteGuard<'a>,
 }
 
@@ -88,7 +90,7 @@ impl FlushWork {
         let name = content.segment_name();
         let writing = content.segments.begin(name.clone());
         if sorted.is_empty() {
-            return Ok(FlushedSegment { entry: None, sorted, _writing: writing });
+            return Ok(FlushedSegment::new(None, sorted, writing));
         }
         let usual_options = content.options.for_writing();
         let flat = self.state.schema().vectors.iter().all(|field| field.family == FLAT);
@@ -110,7 +112,30 @@ impl FlushWork {
                 })?
             }
         };
-        Ok(FlushedSegment { entry: Some(SegmentEntry { hasty, ..entry }), sorted, _writing: writing })
+        Ok(FlushedSegment::new(Some(SegmentEntry { hasty, ..entry }), sorted, writing))
+    }
+
+    /// Measures the segment with calibrations that it was not measured with. If that becomes urgent, it is
+    /// done again with all cores.
+    pub(super) fn measure(
+        &self,
+        background: &Background,
+        entry: &SegmentEntry,
+        found: &mut NewMeasurements,
+    ) -> Result<(), CollectionError> {
+        let (content, options) = (&*self.content, self.content.options.for_writing());
+        let limits = MeasureLimits::of_flush(&options);
+        if let Some(share) = self.share.filter(|_| !self.urgent.load(Ordering::Relaxed)) {
+            let limits = MeasureLimits { threads: content.options.merge_threads(false), ..limits };
+            let measured = run_yielding(Priority { share, starved: &self.urgent }, || {
+                content.measure_new(entry, found, limits, &background.until_urgent(&self.urgent))
+            });
+            match measured {
+                Err(CollectionError::Cancelled) if !background.until_stopped().cancelled() => {}
+                measured => return measured,
+            }
+        }
+        content.measure_new(entry, found, limits, &background.until_stopped())
     }
 
     /// Writes the rows `sorted` of the memtable as a segment.
@@ -134,7 +159,20 @@ impl FlushWork {
     }
 }
 
-impl FlushedSegment<'_> {
+impl<'a> FlushedSegment<'a> {
+    fn new(
+        entry: Option<SegmentEntry>,
+        sorted: Vec<u32>,
+        writing: SegmentWriteGuard<'a>,
+    ) -> FlushedSegment<'a> {
+        FlushedSegment { entry, sorted, measurements: NewMeasurements::default(), _writing: writing }
+    }
+
+    /// Returns what is needed to measure the segment.
+    pub(super) fn measurements(&mut self) -> (Option<&SegmentEntry>, &mut NewMeasurements) {
+        (self.entry.as_ref(), &mut self.measurements)
+    }
+
     /// Returns the bytes of its files.
     pub(super) fn bytes(&self) -> u64 {
         self.entry.as_ref().map_or(0, |entry| entry.bytes)
@@ -155,6 +193,7 @@ impl FlushedSegment<'_> {
                 segment.delete(row);
             });
             next.segments.push(segment);
+            self.measurements.note_in(&mut next, &entry.name);
         }
         next
     }

@@ -9,6 +9,7 @@
 //! The log is rotated: the first record after the batch is in a new log. Therefore a reader that moves to
 //! another log checks that its version is still the latest (`log/reader.rs`).
 
+use super::measured::{MeasureLimits, NewMeasurements};
 use super::operation::{Operation, Written, check_rows, refuse_duplicates, refuse_existing, update};
 use super::segments::SegmentWriteGuard;
 use super::shared::Shared;
@@ -46,7 +47,15 @@ impl Drop for LargeBatch<'_> {
 /// A segment that is written but not yet named by a version.
 struct StagedSegment<'a> {
     entry: SegmentEntry,
+    measurements: NewMeasurements,
     _writing: SegmentWriteGuard<'a>,
+}
+
+impl StagedSegment<'_> {
+    /// Returns true if the segment was measured with all calibrations of the version of `state`.
+    fn is_measured(&self, state: &State) -> bool {
+        self.measurements.cover(&state.version)
+    }
 }
 
 /// Keeps other writes from starting, until it is dropped.
@@ -111,6 +120,7 @@ impl<'a> LargeBatch<'a> {
             Operation::Add(rows) | Operation::Upsert(rows) => self.stage_rows(rows)?,
             Operation::Update(..) | Operation::Delete(_) | Operation::DeleteMatching(_) => None,
         };
+        self.measure(staged.as_mut())?;
         // Other writes wait only for the rows that are written from here on.
         self.shared.flush_all(None)?;
         let _reservation = Reservation::wait_for(self.shared);
@@ -123,7 +133,20 @@ impl<'a> LargeBatch<'a> {
             staged = Some(updated);
             writer = self.flush_completely()?;
         }
-        self.publish(&mut writer, staged.as_ref().map(|staged| &staged.entry))
+        while staged.as_ref().is_some_and(|staged| !staged.is_measured(&self.shared.content.state())) {
+            drop(writer);
+            self.measure(staged.as_mut())?;
+            writer = self.flush_completely()?;
+        }
+        self.publish(&mut writer, staged.as_ref())
+    }
+
+    /// Measures the segment with all calibrations of the current version.
+    fn measure(&self, staged: Option<&mut StagedSegment<'_>>) -> Result<(), CollectionError> {
+        let Some(StagedSegment { entry, measurements, .. }) = staged else { return Ok(()) };
+        let content = &self.shared.content;
+        let limits = MeasureLimits::of_merge(&content.options.for_writing());
+        content.measure_new(entry, measurements, limits, &self.shared.background.until_stopped())
     }
 
     /// Waits until everything that was written is in segments of the latest version. That stays so while the
@@ -193,13 +216,18 @@ impl<'a> LargeBatch<'a> {
             writer.push(rows.ids(), &vectors.ok_or_else(not_contiguous)?, rows.columns())?;
         }
         let Some((writer, writing)) = started else { return Ok(None) };
-        Ok(Some(StagedSegment { entry: writer.finish(&until_stopped)?, _writing: writing }))
+        let (entry, measurements) = (writer.finish(&until_stopped)?, NewMeasurements::default());
+        Ok(Some(StagedSegment { entry, measurements, _writing: writing }))
     }
 
-    /// Publishes the version with the batch, whose rows are in the segment `entry`. Everything that was
+    /// Publishes the version with the batch, whose rows are in the segment `staged`. Everything that was
     /// written before is in segments.
-    fn publish(&self, writer: &mut Writer, entry: Option<&SegmentEntry>) -> Result<Written, CollectionError> {
-        let content = &self.shared.content;
+    fn publish(
+        &self,
+        writer: &mut Writer,
+        staged: Option<&StagedSegment<'_>>,
+    ) -> Result<Written, CollectionError> {
+        let (content, entry) = (&self.shared.content, staged.map(|staged| &staged.entry));
         let state = content.state();
         let mut next = (*state).clone();
         let segment = entry.map(|entry| content.open_segment(&state, entry));
@@ -208,6 +236,9 @@ impl<'a> LargeBatch<'a> {
             return Ok(written);
         }
         next.segments.extend(segment.map(|segment| SegmentState::new(segment, Default::default())));
+        if let Some(StagedSegment { entry, measurements, .. }) = staged {
+            measurements.note_in(&mut next, &entry.name);
+        }
         writer.publish_batch(next)?;
         Traffic::add(&content.traffic.segments, entry.map_or(0, |entry| entry.bytes));
         Traffic::add(&content.traffic.given, self.operation.bytes());

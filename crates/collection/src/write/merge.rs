@@ -1,6 +1,7 @@
 //! Merge: the work of writing several segments as one, without their deleted rows.
 
 use super::content::Content;
+use super::measured::{MeasureLimits, NewMeasurements};
 use super::rank::{Priority, run_yielding};
 use super::segments::SegmentWriteGuard;
 use super::target_segment::{Origin, ROWS_AT_ONCE, TargetSegment};
@@ -11,6 +12,7 @@ use crate::segment::{MergeSources, Segment, WriteOptions};
 use crate::state::{Cursor, SegmentState, State};
 use crate::version::SegmentEntry;
 use bathyal_index::RowSet;
+use bathyal_tier::process::Share;
 use bathyal_vectors::progress::Progress;
 use std::sync::Arc;
 
@@ -41,6 +43,7 @@ pub(super) struct MergedSegment<'a> {
     sources: MergeSources,
     /// True if an earlier merge, which was stopped, had written the rows.
     resumed: bool,
+    measurements: NewMeasurements,
     /// Keeps the segment open until searches see it.
     _open: Option<Arc<Segment>>,
     _writing: SegmentWriteGuard<'a>,
@@ -91,7 +94,8 @@ impl MergeWork {
         }
         let entry = entry?;
         let open = entry.as_ref().map(|entry| self.open_ahead(entry));
-        Ok(MergedSegment { entry, sources, resumed, _open: open, _writing: writing })
+        let measurements = NewMeasurements::default();
+        Ok(MergedSegment { entry, sources, resumed, measurements, _open: open, _writing: writing })
     }
 
     /// Writes the rows of the merged segments, except `sources.left_out`, as one segment; `None` if there are
@@ -169,9 +173,27 @@ impl MergeWork {
     pub(super) fn has_sources_in(&self, state: &State) -> bool {
         state.segments.iter().filter(|segment| self.is_source(segment)).count() == self.names.len()
     }
+
+    /// Measures the new segment with calibrations that it was not measured with.
+    pub(super) fn measure(
+        &self,
+        entry: &SegmentEntry,
+        found: &mut NewMeasurements,
+        (priority, progress): (Priority<'_>, &dyn Progress),
+    ) -> Result<(), CollectionError> {
+        let limits = MeasureLimits::of_merge(&self.options);
+        // With a share of its own it cannot starve, for which the whole merge would be done again.
+        let priority = Priority { share: Share::Tenth, ..priority };
+        run_yielding(priority, || self.content.measure_new(entry, found, limits, progress))
+    }
 }
 
 impl MergedSegment<'_> {
+    /// Returns what is needed to measure the segment.
+    pub(super) fn measurements(&mut self) -> (Option<&SegmentEntry>, &mut NewMeasurements) {
+        (self.entry.as_ref(), &mut self.measurements)
+    }
+
     /// Returns the outcome of the merge.
     pub(super) fn outcome(&self) -> MergedRows {
         let rows = self.entry.as_ref().map_or(0, |entry| u64::from(entry.rows));
@@ -207,6 +229,7 @@ impl MergedSegment<'_> {
             }
         }
         next.segments.push(segment);
+        self.measurements.note_in(&mut next, &entry.name);
         Ok(next)
     }
 }

@@ -3,12 +3,14 @@
 //! segments (`flush`), and segments are merged when there are many (`merge`), both without the writer's lock.
 
 mod background;
+mod calibrate;
 mod commit;
 mod compact;
 mod content;
 mod copy;
 mod flush;
 mod large;
+mod measured;
 mod merge;
 mod operation;
 mod rank;
@@ -22,9 +24,10 @@ mod traffic;
 mod writer;
 mod writers;
 
+pub use calibrate::{CalibratedRecalls, CalibrationReport, CollectionCalibration};
 pub use compact::{CompactOptions, CompactionReport};
 pub use copy::CopiedCollection;
-pub(crate) use copy::copy_segment;
+pub(crate) use copy::{copy_calibrations, copy_segment};
 pub(crate) use operation::Operation;
 pub use operation::Written;
 pub(crate) use shared::Shared;

@@ -3,13 +3,15 @@
 use super::background::Background;
 use super::commit::WriteQueue;
 use super::content::Content;
-use super::flush::FlushWork;
+use super::flush::{FlushResult, FlushWork};
+use super::measured::NewMeasurements;
 use super::writer::{FlushStep, Writer};
 use super::writers::WriterEntry;
 use crate::error::CollectionError;
 use crate::location::CollectionLocation;
 use crate::log::{ListedParts, remove};
 use crate::options::CollectionOptions;
+use crate::version::SegmentEntry;
 use bathyal_tier::process::Share;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,16 +19,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 ///
 /// A thread that holds several locks takes them in this order:
 ///
-/// 1. the lock of `background` for the removal of old objects;
-/// 2. `writer`;
-/// 3. the list of the process's writers (`writers.rs`), under which other writers are only tried;
-/// 4. all others: those of `queue` and its writes, of `content` and its segments, and of the threads of
+/// 1. `calibrating`;
+/// 2. the lock of `background` for the removal of old objects;
+/// 3. `writer`;
+/// 4. the list of the process's writers (`writers.rs`), under which other writers are only tried;
+/// 5. all others: those of `queue` and its writes, of `content` and its segments, and of the threads of
 ///    `background`. Under these, nothing is waited for.
 pub(crate) struct Shared {
     /// Place, options and state: all that readers need.
     pub(crate) content: Arc<Content>,
     /// Writes that wait for the writer.
     pub(super) queue: WriteQueue,
+    /// Held while the segments are measured with the queries of a calibration, before any other lock.
+    pub(super) calibrating: Mutex<()>,
     pub(super) writer: Mutex<Writer>,
     /// Entry of the collection among those that this process writes to.
     pub(super) writer_entry: WriterEntry,
@@ -44,6 +49,7 @@ impl Shared {
         let content = Arc::new(content);
         Ok(Shared {
             queue: WriteQueue::default(),
+            calibrating: Mutex::default(),
             writer: Mutex::new(Writer::new(content.clone(), reader)),
             writer_entry: WriterEntry::default(),
             background: Background::new(content.options.background),
@@ -128,8 +134,7 @@ impl Shared {
 
     /// Writes a frozen memtable, publishes it, and merges segments that are worth it.
     fn flush(&self, work: Arc<FlushWork>) {
-        let result = work.run(&self.background);
-        let published = self.writer().finish_flush(&work, result);
+        let published = self.write_and_publish(&work);
         // The merge below may take long, and the rows of the memtable are not needed for it.
         drop(work);
         if published {
@@ -137,6 +142,45 @@ impl Shared {
         }
         if self.content.options.compact {
             self.compact_some();
+        }
+    }
+
+    /// Returns the lock of the writer once the segment `entry` was measured by `measure` with all
+    /// calibrations of the current version, which does not change while the lock is held.
+    ///
+    /// # Errors
+    /// Those of `measure`.
+    pub(super) fn writer_for(
+        &self,
+        entry: Option<&SegmentEntry>,
+        found: &mut NewMeasurements,
+        mut measure: impl FnMut(&SegmentEntry, &mut NewMeasurements) -> Result<(), CollectionError>,
+    ) -> Result<MutexGuard<'_, Writer>, CollectionError> {
+        loop {
+            let writer = self.writer();
+            match entry.filter(|_| !found.cover(&self.content.state().version)) {
+                None => return Ok(writer),
+                Some(entry) => {
+                    drop(writer);
+                    measure(entry, found)?;
+                }
+            }
+        }
+    }
+
+    /// Writes a frozen memtable, measures the segment, and publishes it. Returns false if that failed.
+    fn write_and_publish(&self, work: &FlushWork) -> bool {
+        let mut result = work.run(&self.background);
+        let measured = match &mut result {
+            FlushResult::Written(segment) => {
+                let (entry, found) = segment.measurements();
+                self.writer_for(entry, found, |entry, found| work.measure(&self.background, entry, found))
+            }
+            FlushResult::Urgent | FlushResult::Failed(_) => Ok(self.writer()),
+        };
+        match measured {
+            Ok(mut writer) => writer.finish_flush(work, result),
+            Err(error) => self.writer().finish_flush(work, FlushResult::Failed(error)),
         }
     }
 
@@ -158,7 +202,6 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
-    use super::super::flush::FlushResult;
     use super::*;
     use crate::collection::Collection;
     use crate::ids::{IdKind, Ids};

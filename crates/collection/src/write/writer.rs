@@ -25,7 +25,7 @@ use crate::location::Part;
 use crate::log::{Acquisition, Batch, ListedParts, LogReader, LogWriter, ReadOutcome};
 use crate::segment::WriteOptions;
 use crate::state::State;
-use crate::version;
+use crate::version::{self, CalibrationEntry, Version};
 use bathyal_tier::process::Share;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
@@ -279,6 +279,8 @@ impl Writer {
         version.through = through;
         version.next_segment += 1;
         version.segments = next.segments.iter().map(|segment| segment.segment.entry().clone()).collect();
+        let is_there = |name: &String| version.segments.iter().any(|segment| segment.name == *name);
+        version.calibrations.iter_mut().for_each(|calibration| calibration.segments.retain(is_there));
         let deleted: Vec<_> = next.segments.iter().map(|segment| segment.published.to_bitmap()).collect();
         if let Err(error) = log.publish(&mut version, &deleted) {
             self.log = None;
@@ -447,6 +449,28 @@ impl Writer {
         self.publish(next, state.version.through)?;
         Traffic::add(&self.content.traffic.merged, segment.bytes());
         Ok(())
+    }
+}
+
+/// Calibrations.
+impl Writer {
+    /// Returns true if the log has been held since `epoch` began.
+    pub(super) fn is_in(&self, epoch: u64) -> bool {
+        self.epoch == epoch && self.log.is_some()
+    }
+
+    /// Publishes a version with other calibrations and the same content.
+    ///
+    /// # Errors
+    /// [`CollectionError`]. The version may or may not be published.
+    pub(super) fn publish_calibrations(
+        &mut self,
+        calibrations: Vec<CalibrationEntry>,
+    ) -> Result<(), CollectionError> {
+        let state = self.content.state();
+        let mut next = (*state).clone();
+        next.version = Arc::new(Version { calibrations, ..(*state.version).clone() });
+        self.publish(next, state.version.through)
     }
 }
 

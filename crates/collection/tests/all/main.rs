@@ -4,6 +4,7 @@
 //! `engines`, because it counts the devices that search threads have open.
 
 mod audits;
+mod calibrations;
 mod exchange;
 mod foreground;
 mod lone;

@@ -12,7 +12,7 @@ use crate::query::{NO_ID, RowSet};
 use bathyal_kernels::Neighbor;
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
-use bathyal_vectors::progress::Progress;
+use bathyal_vectors::progress::{Progress, Silent};
 use rand::SeedableRng;
 use rand::seq::index::sample;
 use serde::Serialize;
@@ -62,7 +62,7 @@ pub struct AuditedRecall {
     pub estimate: RecallEstimate,
     /// True if the recall asked for is at most the upper end of the interval.
     pub reached: bool,
-    /// The length of the candidate list of these searches.
+    /// The length of the candidate list of these searches; of a collection, the longest of all segments.
     pub search_list: u32,
     /// Notes of these searches.
     pub notes: Vec<String>,
@@ -85,6 +85,38 @@ pub struct AuditReport {
     pub exact_seconds: f64,
     /// Seconds in all.
     pub seconds: f64,
+}
+
+impl AuditedRecall {
+    /// Returns the recall that searches for `asked` found, by its sums over their queries; `None` without
+    /// queries.
+    pub fn of(asked: f32, sums: &RecallSums, search_list: u32, notes: Vec<String>) -> Option<AuditedRecall> {
+        let estimate = sums.estimate()?;
+        let reached = f64::from(asked) <= estimate.high;
+        Some(AuditedRecall { asked, estimate, reached, search_list, notes })
+    }
+}
+
+/// Returns a note if an audit of so many queries says little about others.
+pub fn few_audited(count: usize) -> Option<String> {
+    (count < FEW_QUERIES).then(|| {
+        format!(
+            "{count} queries say little about others: the intervals are wide, and may be wrong; audit \
+             {FEW_QUERIES} or more"
+        )
+    })
+}
+
+/// Returns up to `most` of the queries, chosen at random but always the same, in their order.
+///
+/// # Errors
+/// [`IndexError::Vectors`], which does not happen.
+pub fn sample_of(queries: &VectorFile, most: usize) -> Result<VectorFile, IndexError> {
+    let mut random = rand::rngs::StdRng::seed_from_u64(SEED);
+    let mut rows = sample(&mut random, queries.count(), queries.count().min(most)).into_vec();
+    rows.sort_unstable();
+    let chosen = RawQueries::from_rows(queries, &rows);
+    Ok(VectorFile::from_rows(queries.element(), queries.dim(), chosen.bytes)?)
 }
 
 /// The exact answers to some queries.
@@ -123,19 +155,9 @@ impl Index {
         }
         with_control(progress, |control| {
             self.wait(control)?;
-            let queries = self.sampled(queries, request.queries)?;
+            let queries = sample_of(&self.in_own_element(queries), request.queries)?;
             self.audit_all(&queries, request, &searches, (&all, control), progress)
         })
-    }
-
-    /// Returns up to `most` of the queries.
-    fn sampled(&self, queries: &VectorFile, most: usize) -> Result<VectorFile, IndexError> {
-        let queries = &*self.in_own_element(queries);
-        let mut random = rand::rngs::StdRng::seed_from_u64(SEED);
-        let mut rows = sample(&mut random, queries.count(), queries.count().min(most)).into_vec();
-        rows.sort_unstable();
-        let chosen = RawQueries::from_rows(queries, &rows);
-        Ok(VectorFile::from_rows(queries.element(), queries.dim(), chosen.bytes)?)
     }
 
     fn audit_all(
@@ -163,23 +185,15 @@ impl Index {
                 recall_of_answer(exact, &found.answer(query), k).into_iter().for_each(|one| sums.add(one));
             }
             let nothing = || IndexError::Internal("an audit without answers".into());
-            let estimate = sums.estimate().ok_or_else(nothing)?;
-            let reached = f64::from(*asked) <= estimate.high;
-            let (search_list, notes) = (found.search_list, found.notes);
-            recalls.push(AuditedRecall { asked: *asked, estimate, reached, search_list, notes });
+            let audited = AuditedRecall::of(*asked, &sums, found.search_list, found.notes);
+            recalls.push(audited.ok_or_else(nothing)?);
             progress.advance(recalls.len() as u64);
         }
-        let few = || {
-            format!(
-                "{count} queries say little about others: the intervals are wide, and may be wrong; audit \
-                 {FEW_QUERIES} or more"
-            )
-        };
         Ok(AuditReport {
             queries: count,
             k,
             recalls,
-            notes: (count < FEW_QUERIES).then(few).into_iter().collect(),
+            notes: few_audited(count).into_iter().collect(),
             exact_bytes: exact.bytes,
             exact_seconds,
             seconds: started.elapsed().as_secs_f64(),
@@ -206,6 +220,28 @@ impl Index {
         self.exact_answers(&queries, &SetScan::paced(k, set, pace))
     }
 
+    /// Finds the `k` nearest rows of `set`, or all if there are fewer, by comparing every row of the set with
+    /// `threads` threads; 0 means all cores.
+    ///
+    /// # Errors
+    /// As [`Index::search_within`].
+    pub fn exact_among(
+        &self,
+        queries: &VectorFile,
+        k: usize,
+        (set, threads): (&RowSet, usize),
+        control: Control<'_>,
+    ) -> Result<ExactAnswers, IndexError> {
+        self.check_process()?;
+        self.check_queries(queries, 0..queries.count())?;
+        self.check_set(set)?;
+        self.wait(control)?;
+        let queries = RawQueries::from_range(queries, 0..queries.count());
+        let threads = thread_count(threads);
+        let scan = SetScan { k, set, whole: false, threads, control, pace: None, progress: &Silent };
+        self.exact_answers(&queries, &scan)
+    }
+
     /// Finds the nearest rows of a set for all queries by comparing every row.
     pub(super) fn exact_answers(
         &self,
@@ -225,7 +261,10 @@ impl Index {
 
 impl AuditRequest {
     /// Returns the searches of the audit, checked.
-    fn searches(&self) -> Result<Vec<SearchRequest>, IndexError> {
+    ///
+    /// # Errors
+    /// [`IndexError::Parameter`] for a number out of range, and without a recall to ask for.
+    pub fn searches(&self) -> Result<Vec<SearchRequest>, IndexError> {
         if self.recalls.is_empty() {
             return Err(IndexError::Parameter("an audit requires at least one recall to ask for".into()));
         }

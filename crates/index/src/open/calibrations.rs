@@ -34,7 +34,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Instant, SystemTime};
 
 /// The most queries that a calibration measures: the mean recall of so many is known to about 0.01.
-const MOST_QUERIES: usize = 1000;
+pub const MOST_QUERIES: usize = 1000;
 /// The fewest queries whose mean recall is known to about 0.02.
 const FEW_QUERIES: u32 = 200;
 /// The seed of the choice among more queries.
@@ -97,6 +97,8 @@ pub(super) struct Calibrations {
     /// Set if another index was published under the name before the log was read: the log cannot be read any
     /// more, but the opened index can.
     was_replaced: AtomicBool,
+    /// Set when a search has said so.
+    was_noted: AtomicBool,
 }
 
 impl Calibrations {
@@ -111,11 +113,31 @@ impl Calibrations {
         known.map_or_else(|| self.read(manifest), Ok)
     }
 
-    /// Reads the log.
+    /// Returns all calibrations, with those of `choice`: another process may have measured them since the log
+    /// was read.
+    fn all_with(
+        &self,
+        manifest: &Manifest,
+        choice: CalibrationChoice,
+    ) -> Result<Arc<CalibrationLog>, IndexError> {
+        let all = self.all(manifest)?;
+        if choice.is_in(&all.calibrations) { Ok(all) } else { self.read(manifest) }
+    }
+
+    /// Returns true the first time that it is called, if the log could not be read because the index was
+    /// replaced.
+    fn takes_note(&self) -> bool {
+        self.was_replaced.load(Ordering::Relaxed) && !self.was_noted.swap(true, Ordering::Relaxed)
+    }
+
+    /// Reads the log. If another index was published under the name, what was read before stays known.
     pub(super) fn read(&self, manifest: &Manifest) -> Result<Arc<CalibrationLog>, IndexError> {
         let found = match self.log.as_ref().map(|log| read_log(log.as_ref(), manifest)) {
             None => CalibrationLog::default(),
             Some(Err(IndexError::Store(StoreError::Replaced { .. }))) => {
+                if let Some(known) = &*self.known.read().unwrap_or_else(PoisonError::into_inner) {
+                    return Ok(known.clone());
+                }
                 self.was_replaced.store(true, Ordering::Relaxed);
                 CalibrationLog::default()
             }
@@ -130,18 +152,24 @@ impl Calibrations {
         log
     }
 
+    /// Returns the log.
+    fn log(&self) -> Result<&Arc<dyn Log>, IndexError> {
+        self.log.as_ref().ok_or_else(|| {
+            IndexError::Parameter(
+                "the memory of a node keeps no calibrations, only that of the build: build the index in a \
+                 folder with such queries as its calibration, and copy it to the node"
+                    .into(),
+            )
+        })
+    }
+
     /// Appends a record to the log. Returns what is then known.
     fn append(
         &self,
         manifest: &Manifest,
         record: &CalibrationRecord,
     ) -> Result<Arc<CalibrationLog>, IndexError> {
-        let Some(log) = &self.log else {
-            return Err(IndexError::Parameter(
-                "this store accepts no changes of an index: calibrate the folder that the memory node serves"
-                    .into(),
-            ));
-        };
+        let log = self.log()?;
         let mut writer = log.write()?;
         // No other process appends from here on.
         let before = read_log(log.as_ref(), manifest)?;
@@ -188,6 +216,24 @@ pub(super) fn copy_calibrations(
         target.append(manifest, &CalibrationRecord::Measured(calibration.clone()))?;
     }
     Ok(CopiedCalibrations { copied: count, left_out: 0 })
+}
+
+/// Copies those calibrations of `source` that are named `names` to `target`, a copy of the same index.
+///
+/// # Errors
+/// [`IndexError`] if a log cannot be read or written, or is damaged.
+pub fn copy_calibrations_named(
+    source: &dyn Generation,
+    target: &dyn Generation,
+    names: &[&str],
+) -> Result<(), IndexError> {
+    let manifest = Manifest::load(target)?;
+    let all = Calibrations::of(source).all(&manifest)?;
+    let target = Calibrations::of(target);
+    for calibration in all.calibrations.iter().filter(|known| names.contains(&known.name.as_str())) {
+        target.append(&manifest, &CalibrationRecord::Measured(calibration.clone()))?;
+    }
+    Ok(())
 }
 
 fn identity(log: &dyn Log, manifest: &Manifest) -> Result<crate::format::identity::Identity, IndexError> {
@@ -244,7 +290,7 @@ impl Index {
         let measured = QueryCalibration { name, measured_at, conditions, calibration };
         self.calibrations.append(self.stored.manifest(), &CalibrationRecord::Measured(measured.clone()))?;
         let seconds = started.elapsed().as_secs_f64();
-        let notes = few_queries(count).into_iter().collect();
+        let notes = few_measured(count).into_iter().collect();
         Ok(CalibrateReport { measured, before, notes, truth_seconds, seconds })
     }
 
@@ -278,9 +324,10 @@ impl Index {
         if name == BUILD_NAME {
             return Ok(CalibrationChoice::Build);
         }
-        let all = self.calibrations.all(self.stored.manifest())?;
-        if all.calibrations.iter().any(|known| known.name == name) {
-            return Ok(CalibrationChoice::Named(NameHash::of(name)));
+        let choice = CalibrationChoice::Named(NameHash::of(name));
+        let all = self.calibrations.all_with(self.stored.manifest(), choice)?;
+        if choice.is_in(&all.calibrations) {
+            return Ok(choice);
         }
         let names = all.calibrations.iter().map(|known| known.name.as_str());
         let names: Vec<&str> = std::iter::once(BUILD_NAME).chain(names).collect();
@@ -299,8 +346,8 @@ impl Index {
         if queries.count() == 0 || options.queries == 0 {
             return refuse("a calibration requires at least one query");
         }
-        let exact = !self.supports(Asked::SearchList(1));
-        if exact || self.loaded.opened().effort(1, 1.0, &self.loaded.machine()).is_none() {
+        self.calibrations.log()?;
+        if !self.has_efforts() {
             return refuse("a search of this index compares all vectors, so there is nothing to calibrate");
         }
         self.check_set(&RowSet::all(self.stored.vectors() as u32))?;
@@ -310,6 +357,13 @@ impl Index {
             return refuse(&format!("the true neighbours are those of {given} queries, not of {wanted}"));
         }
         Ok(truth.check_ids(self.len())?)
+    }
+
+    /// Returns true if searches for different recalls differ in their effort. A search of an index without
+    /// codes or links compares all vectors, whatever recall is asked for.
+    pub fn has_efforts(&self) -> bool {
+        self.supports(Asked::SearchList(1))
+            && self.loaded.opened().effort(1, 1.0, &self.loaded.machine()).is_some()
     }
 
     /// Chooses the queries and finds their true neighbours.
@@ -487,21 +541,20 @@ impl Index {
         if choice == CalibrationChoice::Build {
             return Ok(None);
         }
-        let all = &self.calibrations.all(self.stored.manifest())?.calibrations;
-        if self.calibrations.was_replaced.load(Ordering::Relaxed) {
+        let all = &self.calibrations.all_with(self.stored.manifest(), choice)?.calibrations;
+        if self.calibrations.takes_note() {
             notes.push(format!(
                 "{}: another index was published here, so the calibrations with given queries cannot be \
                  read; open the index again",
                 self.path().display()
             ));
         }
-        let named = choice.find(all);
-        if named.is_none() && choice != CalibrationChoice::Usual {
+        if !choice.is_in(all) {
             let what = format!("{}: the chosen calibration was removed meanwhile", self.path().display());
             return Err(IndexError::Parameter(what));
         }
-        let candidates = named.map_or(&all[..], std::slice::from_ref);
-        let efforts = candidates.iter().filter_map(|calibration| {
+        let named = choice.find(all);
+        let efforts = choice.candidates(all).into_iter().filter_map(|calibration| {
             let (effort, reached) = self.effort_of(calibration, k, recall)?;
             Some((self.price(effort, k), effort, reached, &calibration.name))
         });
@@ -535,8 +588,9 @@ impl Index {
         QueryLengths::of(self.metric(), self.element(), rows)
     }
 
-    /// Returns the distances of the queries by which searches notice that theirs are unlike them.
-    pub(super) fn chosen_reach(&self, choice: CalibrationChoice) -> Vec<Reach> {
+    /// Returns how far the queries of the chosen calibration are from their neighbours, by which searches
+    /// notice that theirs are unlike them. Reads nothing: it knows the calibrations that searches have used.
+    pub fn chosen_reach(&self, choice: CalibrationChoice) -> Vec<Reach> {
         let known = self.calibrations.known.read().unwrap_or_else(PoisonError::into_inner).clone();
         let all = known.as_ref().map_or(&[][..], |log| &log.calibrations);
         choice.find(all).map_or_else(|| self.reach().to_vec(), |chosen| chosen.calibration.reach.clone())
@@ -578,7 +632,7 @@ fn recall_before(k: u32, points: &[EffortPoint]) -> impl Iterator<Item = RecallB
 }
 
 /// Returns a note if a mean over so few queries says little about others.
-fn few_queries(count: u32) -> Option<String> {
+pub fn few_measured(count: u32) -> Option<String> {
     (count < FEW_QUERIES).then(|| {
         format!(
             "{count} queries: the recall of other queries may differ from theirs by more than 0.02; \

@@ -42,10 +42,7 @@ impl Waiting<'_> {
 }
 
 /// Runs `work` with a control that is cancelled when `progress` is.
-pub(super) fn with_control<R: Send>(
-    progress: &dyn Progress,
-    work: impl FnOnce(Control<'_>) -> Result<R, IndexError>,
-) -> Result<R, IndexError> {
+pub fn with_control<R>(progress: &dyn Progress, work: impl FnOnce(Control<'_>) -> R) -> R {
     let (cancel, done) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let watch = scope.spawn(|| {

@@ -48,12 +48,18 @@ mod verify;
 mod warm;
 mod within;
 
-pub use audit::{AuditReport, AuditRequest, AuditedRecall, ExactAnswers, MOST_AUDITED};
+pub use audit::{
+    AuditReport, AuditRequest, AuditedRecall, ExactAnswers, MOST_AUDITED, few_audited, sample_of,
+};
 pub use blocks::DEFAULT_BLOCK_QUERIES;
-pub use calibrations::{CalibrateOptions, CalibrateReport, CopiedCalibrations, RecallBefore};
+pub use calibrations::{
+    CalibrateOptions, CalibrateReport, CopiedCalibrations, MOST_QUERIES, RecallBefore,
+    copy_calibrations_named, few_measured,
+};
 pub(crate) use change_log::summary as change_counts;
 pub use change_log::{ChangeCounts, MOST_CHANGED_BYTES};
 pub use compact::{CompactOptions, Compaction, compact, compact_in};
+pub use control::with_control;
 pub use convert_stripes::{StripeConversion, StripeConversionOptions, convert_stripes, convert_stripes_in};
 pub use copy::{CopyOptions, CopyReport, copy};
 pub use explain::{Explanation, MemoryPart, Predicted, StoreShare};

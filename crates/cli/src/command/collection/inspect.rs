@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::create::lines;
 use super::open::to_read;
 use crate::arguments::LookArguments;
+use crate::measured::utc_date;
 
 /// Most segments in the text output; JSON has all.
 const SHOWN_SEGMENTS: usize = 20;
@@ -53,6 +54,18 @@ fn text(answer: &InspectOutput) -> String {
         description.rows_in_memory,
         size(description.memory_bytes),
     );
+    for calibration in &description.calibrations {
+        // Writing to a string does not fail.
+        let _ = write!(
+            text,
+            "\ncalibration   {} of {}: {} queries, {} segments measured, {}",
+            calibration.name,
+            calibration.field,
+            calibration.queries,
+            calibration.segments,
+            utc_date(calibration.measured_at)
+        );
+    }
     for segment in description.segments.iter().take(SHOWN_SEGMENTS) {
         let deleted =
             if segment.deleted > 0 { format!(", {} deleted", segment.deleted) } else { String::new() };

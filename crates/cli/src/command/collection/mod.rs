@@ -1,5 +1,7 @@
 //! The subcommands of `bathyal collection`; related ones share a file.
 
+mod audit;
+mod calibrate;
 mod change;
 mod create;
 mod ids;
@@ -11,6 +13,9 @@ mod search;
 mod transfer;
 
 use bathyal_console::{Console, Failure};
+
+pub(super) use audit::run as audit;
+pub(super) use calibrate::run as calibrate;
 
 use crate::arguments::CollectionCommand;
 

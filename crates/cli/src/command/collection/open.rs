@@ -47,7 +47,11 @@ pub(super) fn to_write(
     opened(path, &options, console)
 }
 
-fn opened(path: &Path, options: &CollectionOptions, console: &Console) -> Result<Collection, Failure> {
+pub(super) fn opened(
+    path: &Path,
+    options: &CollectionOptions,
+    console: &Console,
+) -> Result<Collection, Failure> {
     let began = Instant::now();
     let collection = Collection::open(path, options)?;
     if console.is_verbose() {

@@ -134,6 +134,7 @@ fn question(arguments: &CollectionSearchArguments, effort: Effort, schema: &Sche
         field: arguments.field.clone(),
         k: arguments.k as usize,
         effort,
+        calibration: arguments.calibration.clone(),
         filter: arguments.filter.clone(),
         columns: arguments.columns.clone().unwrap_or_else(all),
         vectors: arguments.vectors,

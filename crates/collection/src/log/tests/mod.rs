@@ -101,6 +101,7 @@ fn create(place: &CollectionLocation) {
         writer: String::new(),
         published: 0,
         segments: Vec::new(),
+        calibrations: Vec::new(),
     };
     version.publish(place, &[]).unwrap();
 }

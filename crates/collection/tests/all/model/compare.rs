@@ -150,6 +150,7 @@ pub fn check_search(
     recall: &mut Recall,
 ) {
     let request = SearchRequest {
+        calibration: None,
         field: Some(case.schema.vectors[search.field].name.clone()),
         k: search.k,
         effort: Effort::Recall(search.recall),

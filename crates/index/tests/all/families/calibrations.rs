@@ -121,6 +121,33 @@ fn calibrations_are_chosen_replaced_and_removed_by_their_names() {
 }
 
 #[test]
+fn handles_see_calibrations_of_others_and_say_once_that_they_were_replaced() {
+    let all = Shared::get();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("index");
+    files::copy(&all.path(1), &path);
+    let notes = |index: &Index| {
+        let found = index.search(&all.queries, &asked(10, 0.9, Default::default()), Control::default());
+        found.unwrap().notes.into_iter().filter(|note| note.contains("another index")).count()
+    };
+    // Both read that there is no calibration.
+    let (index, other) = (open(&path), open(&path));
+    assert_eq!((notes(&index), notes(&other)), (0, 0));
+    index.calibrate(&all.queries, &named("theirs"), &Silent).unwrap();
+    let theirs = other.calibration("theirs").unwrap();
+    other.search(&all.queries, &asked(10, 0.9, theirs), Control::default()).unwrap();
+
+    let unread = open(&path);
+    let overwrite = CopyOptions { overwrite: true, ..CopyOptions::default() };
+    copy(all.path(1), &path, &overwrite, &Silent).unwrap();
+    assert_eq!([notes(&unread), notes(&unread), notes(&unread)], [1, 0, 0]);
+    // What was read before is still known.
+    assert_eq!((notes(&other), other.calibrations().unwrap().len()), (0, 1));
+    assert!(other.remove_calibration("theirs").is_err() && other.calibrations().unwrap().len() == 1);
+    assert!(unread.calibrate(&all.queries, &named("x"), &Silent).is_err());
+}
+
+#[test]
 fn a_damaged_calibration_is_never_used() {
     let all = Shared::get();
     let folder = tempfile::tempdir().unwrap();

@@ -12,7 +12,7 @@ use bathyal_index::{
 use bathyal_kernels::quantize::CodeKind;
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
-use bathyal_tier::backend::sim::{Fault, SimOptions, When};
+use bathyal_tier::backend::sim::{SimFault, SimOptions, When};
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::{Progress, Silent};
 use std::path::Path;
@@ -190,7 +190,7 @@ fn a_failed_read_fails_the_batch_and_leaves_the_index_usable() {
     build_flat(&path, &data, Metric::L2, None);
     let index = open(&path, OpenOptions::default());
     let expected = alone(&index, &queries, 10);
-    for fault in [Fault::Error(5), Fault::Short(100), Fault::Flip(12_345), Fault::Misdirect(7)] {
+    for fault in [SimFault::Error(5), SimFault::Short(100), SimFault::Flip(12_345), SimFault::Misdirect(7)] {
         let script = vec![(When::Touching(index.tier().len() / 2), fault)];
         let (sim, handle) = simulated(&index, SimOptions { script, ..SimOptions::default() });
         for threads in [1, 2] {
