@@ -77,6 +77,25 @@ def perturbed(data: pathlib.Path, change: int) -> Case:
     return Case(random.permutation(copies), queries, "l2")
 
 
+def blended(data: pathlib.Path) -> Case:
+    """100,000 blends of near descriptors, and descriptors from other photographs.
+
+    A blend is half of the sum of a vector and two of its 32 nearest neighbours, less a third one. It has no
+    near copies, and is as far from a query as they are (`bench/suites/src/blend.rs`).
+    """
+    base, queries = descriptors(data, 10)
+    with tempfile.TemporaryDirectory() as folder:
+        index = bathyal.build(base, pathlib.Path(folder, "index"), metric="l2", progress=False)
+        near = index.search(base, k=33, recall=0.95).ids[:, 1:]
+        index.close()
+    random = np.random.default_rng(1)
+    # Three different neighbours of each vector.
+    chosen = np.argsort(random.random(near.shape), axis=1)[:, :3]
+    one, other, third = (base[near[np.arange(len(base)), column]].astype(int) for column in chosen.T)
+    total = base + one + other - third + random.integers(0, 2, base.shape)
+    return Case(np.clip(total >> 1, 0, 255).astype("u1"), queries, "l2")
+
+
 def repeated(data: pathlib.Path) -> Case:
     """Each of 5,000 sentences 20 times, and other sentences."""
     base, queries = sentences(data)
@@ -122,6 +141,7 @@ SETS: dict[str, Callable[[pathlib.Path], Case]] = {
     "sentences": lambda data: Case(*sentences(data), "cosine"),
     "copies, changed by 3": lambda data: perturbed(data, 3),
     "copies, changed by 60": lambda data: perturbed(data, 60),
+    "blends": blended,
     "each 20 times": repeated,
     "half one vector": lambda data: half(data, "l2"),
     "half one vector, ip": lambda data: half(data, "ip"),

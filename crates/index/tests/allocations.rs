@@ -38,6 +38,8 @@ static ALLOCATOR: Counting = Counting;
 
 /// Most allocations of a query of a batch: the boxed future of its search. Families have different futures.
 const MOST_PER_QUERY: f64 = 1.0;
+/// The same for a query that shares a pass over a flat index: its list grows to ten neighbours.
+const MOST_PER_QUERY_OF_A_PASS: f64 = 4.1;
 /// Most allocations of a lone query: the job, the answers and their arrays, and the effort for a recall, for
 /// which posting lists need the most. The calling thread makes and frees them.
 const MOST_PER_LONE_QUERY: f64 = 50.0;
@@ -87,7 +89,8 @@ fn a_query_makes_few_allocations() {
             println!(
                 "{family}, {tier}: {per_query:.3} per query of a batch, {per_lone_query:.2} per lone query"
             );
-            assert!(per_query <= MOST_PER_QUERY + 0.01, "{family}, {tier}: {per_query} per query");
+            let most = if family == "flat" { MOST_PER_QUERY_OF_A_PASS } else { MOST_PER_QUERY };
+            assert!(per_query <= most + 0.01, "{family}, {tier}: {per_query} per query");
             assert!(
                 per_lone_query <= MOST_PER_LONE_QUERY,
                 "{family}, {tier}: {per_lone_query} per lone query"

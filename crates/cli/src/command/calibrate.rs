@@ -19,7 +19,7 @@ struct CalibrateOutput {
 }
 
 #[derive(Serialize)]
-struct RemoveOutput<'a> {
+struct RemoveCalibrationOutput<'a> {
     index: String,
     removed: &'a str,
 }
@@ -56,7 +56,7 @@ fn remove(index: &Index, path: &Path, name: &str, console: &Console) -> Result<(
     }
     let index = path.display().to_string();
     let text = format!("{index}: removed the calibration {name}");
-    console.answer(&RemoveOutput { index, removed: name }, &text)
+    console.answer(&RemoveCalibrationOutput { index, removed: name }, &text)
 }
 
 fn text(answer: &CalibrateOutput) -> String {

@@ -11,8 +11,8 @@ use bathyal_index::{Index, MOST_QUERIES, OpenOptions};
 use bathyal_vectors::progress::{Progress, Silent};
 use std::collections::BTreeSet;
 
-/// Queries with which a segment is measured that is made from rows in memory. The time grows with them, writes
-/// may wait for it, and a merge measures again with all.
+/// Queries that measure a segment made from rows in memory. The time grows with them, writes may wait for it,
+/// and a merge measures again with all.
 const FLUSH_QUERIES: usize = 100;
 
 /// The calibrations with which a new segment was measured.

@@ -16,8 +16,8 @@ pub struct Counter {
     pub about: &'static str,
 }
 
-/// The counters of one query. Reads that queries of a batch share are counted once, with one of these queries.
-/// So the reads per query are those of all queries, divided by their number.
+/// The counters of one query. Reads that queries of a batch share are counted once, with one of these
+/// queries. So the reads per query are those of all queries, divided by their number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct QueryStats {
     /// Dependent rounds of reads.

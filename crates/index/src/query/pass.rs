@@ -120,21 +120,21 @@ pub(crate) struct PassPart<'a> {
     within: Option<&'a RowFilter>,
     /// Returns true once the answers are not wanted any more.
     stopped: &'a dyn Fn() -> bool,
-    queries: PassQueries,
+    queries: PartQueries,
     block: Block,
     scores: Vec<f32>,
     pub(crate) found: PassFound,
 }
 
 /// Queries in the form in which they are compared with stored vectors.
-struct PassQueries {
+struct PartQueries {
     bytes: Vec<u8>,
     row_bytes: usize,
     /// The queries packed for screening; `None` for few queries.
     tiles: Option<QueryTiles>,
 }
 
-impl PassQueries {
+impl PartQueries {
     fn get(&self, query: usize) -> &[u8] {
         &self.bytes[query * self.row_bytes..][..self.row_bytes]
     }
@@ -211,7 +211,7 @@ impl<'a> PassPart<'a> {
                 rows: Vec::with_capacity(most * set.row_bytes()),
                 panels: tiles.as_ref().map(|tiles| tiles.block(most)),
             },
-            queries: PassQueries { bytes, row_bytes: set.exact.query_bytes(), tiles },
+            queries: PartQueries { bytes, row_bytes: set.exact.query_bytes(), tiles },
             scores: Vec::with_capacity(most),
             found: PassFound { nearest: vec![TopK::new(k); count], cost: QueryStats::default(), clock },
         }

@@ -139,8 +139,8 @@ impl QueryTiles {
 
     /// Compares the queries of one tile with a block. `farthest` returns the largest distance of a vector
     /// that is still of interest to a query. `near` is called with each query, the number of a vector in the
-    /// block, and the mask of those of the [`QueryTiles::LANES`] vectors from this one on that may be as near;
-    /// it returns the largest distance that is of interest from then on.
+    /// block, and the mask of those of the [`QueryTiles::LANES`] vectors from this one on that may be as
+    /// near; it returns the largest distance that is of interest from then on.
     pub fn compare(
         &self,
         tile: usize,

@@ -19,7 +19,7 @@ struct CalibrateOutput {
 }
 
 #[derive(Serialize)]
-struct RemoveOutput<'a> {
+struct RemoveCalibrationOutput<'a> {
     collection: String,
     removed: &'a str,
 }
@@ -68,7 +68,7 @@ fn remove(
         return Err(Failure::usage(format!("{path}: there is no calibration {name:?}; there is {names}")));
     }
     let text = format!("{path}: removed the calibration {name}");
-    console.answer(&RemoveOutput { collection: path, removed: name }, &text)
+    console.answer(&RemoveCalibrationOutput { collection: path, removed: name }, &text)
 }
 
 fn text(answer: &CalibrateOutput) -> String {

@@ -385,8 +385,8 @@ fn rows_that_are_deleted_during_a_compaction_stay_deleted() {
                 }
                 compacting.store(false, Ordering::Relaxed);
             });
-            // Deletes, and flushes that publish some of them, while segments are merged. Their number is bounded,
-            // because merges have a lower priority, and each batch adds to what they merge.
+            // Deletes, and flushes that publish some of them, while segments are merged. Their number is
+            // bounded, because merges have a lower priority, and each batch adds to what they merge.
             let mut more = 600;
             while compacting.load(Ordering::Relaxed) && more < 800 {
                 let batch_ids = (0..3).map(|_| Id::Number(random.random_range(0..600))).collect();
