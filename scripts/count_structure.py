@@ -91,9 +91,7 @@ def count() -> tuple[dict[str, object], list[str]]:
         vague += sum(bool(VAGUE_OPENING.match(line)) for line in text.splitlines())
     index = body((ROOT / "crates/index/src/open/mod.rs").read_text(), "pub struct Index ")
     shared = {
-        name: places
-        for name, places in sorted(types.items())
-        if len(places) > 2 and name not in SAME_ROLE
+        name: places for name, places in sorted(types.items()) if len(places) > 2 and name not in SAME_ROLE
     }
     counts: dict[str, object] = {
         "lines": dict(sorted(lines.items())),
