@@ -41,7 +41,7 @@ BENCH_SYSTEMS := PYTHONPATH=bench $(BENCH_PYTHON) -m bathyal_bench
 
 .PHONY: help demo test test-rust test-python test-data install lint format docs site features licences bench fuzz soak soak-collections ci clean \
 	bench-diskann peer-diskann check-calibration check-given-queries check-promises check-memory microbench bench-peers bench-check bench-report repro-report \
-	bench-out-of-core bench-growth bench-cloud bench-threads check-dax check-rdma check-gpu check-ptx check-mutants check-features bench-gpu check-histories check-budgets check-publishing \
+	bench-out-of-core bench-growth bench-families bench-cloud bench-threads check-dax check-rdma check-gpu check-ptx check-mutants check-features bench-gpu check-histories check-budgets check-publishing \
 	check-wheel check-adapters check-frameworks
 .DEFAULT_GOAL := help
 
@@ -205,6 +205,10 @@ bench-out-of-core: ## build 10M perturbed vectors of BATHYAL_DATA/sift-a in 2 GB
 bench-growth: ## measure builds and searches of 10^5 to 10^8 vectors; hours, 50 GB of disk; continues after a kill
 	$(CARGO) build --release --locked -p bathyal-cli -p bathyal-suites
 	$(PYTHON) bench/growth.py $(BENCH_ARGS)
+
+bench-families: ## compare all families on all tiers at equal recall: BENCH_ARGS="--set NAME BASE QUERIES GROUNDTRUTH METRIC"; an hour
+	$(CARGO) build --release --locked -p bathyal-cli
+	$(PYTHON) bench/families.py $(BENCH_ARGS)
 
 bench-cloud: $(BENCH_VENV)/.bathyal ## compare Bathyal with LanceDB in an emulated remote object store; hours, 5 GB of disk
 	$(CARGO) build --release --locked -p bathyal-suites

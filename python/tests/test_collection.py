@@ -643,13 +643,14 @@ def test_the_memory_that_a_refusal_names_is_enough(path: pathlib.Path) -> None:
 
 def test_a_collection_is_calibrated_and_audited_with_given_queries(tmp_path):
     random = np.random.default_rng(3)
-    rows = random.standard_normal((1500, 16), dtype=np.float32) / np.arange(1, 17, dtype=np.float32)
+    rows = random.standard_normal((1700, 16), dtype=np.float32) / np.arange(1, 17, dtype=np.float32)
     given = random.uniform(-1, 1, (240, 16)).astype(np.float32)
     options = {"flat_below": 100, "background": False, "threads": 2}
     with Collection.create(tmp_path / "c", dim=16, id="u64", metric="cosine", **options) as docs:
         docs.add(range(1400), rows[:1400])
         docs.flush()
-        docs.add(range(1400, 1500), rows[1400:])
+        # A segment of some 100 rows is searched exactly, and is not measured; one of 300 is.
+        docs.add(range(1400, 1700), rows[1400:])
         report = docs.calibrate(given[:200], name="text", progress=False)
         assert (report["name"], report["queries"], report["segments"]) == ("text", 200, 1)
         assert {one["k"] for one in report["recalls"]} == {1, 10, 100}

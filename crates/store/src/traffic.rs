@@ -41,6 +41,8 @@ pub struct Traffic {
     /// Counts of the cache for reads of searches, by the round that submitted the read.
     cache_rounds: [CacheCounts; COUNTED_ROUNDS + 1],
     cache_trouble: OnceLock<String>,
+    /// The most bytes of memory of that cache; 0 without a cache.
+    cache_memory_bytes: AtomicU64,
 }
 
 /// The counts of a [`Traffic`] at one moment, or of the time between two.
@@ -248,6 +250,16 @@ impl Traffic {
     /// Returns the reason why the cache in front of the store has stopped using its disk.
     pub fn cache_trouble(&self) -> Option<&str> {
         self.cache_trouble.get().map(String::as_str)
+    }
+
+    /// Records the most bytes of memory of the cache in front of the store.
+    pub fn note_cache_memory(&self, bytes: u64) {
+        self.cache_memory_bytes.store(bytes, Relaxed);
+    }
+
+    /// Returns the most bytes of memory of the cache in front of the store; 0 without a cache.
+    pub fn cache_memory_bytes(&self) -> u64 {
+        self.cache_memory_bytes.load(Relaxed)
     }
 
     /// Returns a snapshot of the counts.

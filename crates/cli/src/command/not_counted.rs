@@ -28,6 +28,8 @@ pub(super) struct NotCounted {
     /// Connections to an object store or a memory node, with the bytes that arrive besides the requested
     /// ranges.
     pub connections: u64,
+    /// The cache in front of a store (`cache_memory`), once it is full.
+    pub store_cache: u64,
 }
 
 impl NotCounted {
@@ -57,13 +59,14 @@ impl NotCounted {
             groundtruth: exact.map_or(0, truth_bytes),
             mapped: if is_mapped { index.manifest().paged_file().bytes } else { 0 },
             connections: index.connection_bytes(threads),
+            store_cache: index.store_cache_bytes(),
         }
     }
 
     /// Returns the sum of all parts.
     pub(super) fn total(&self) -> u64 {
-        let NotCounted { program, queries, answers, groundtruth, mapped, connections } = *self;
-        program + queries + answers + groundtruth + mapped + connections
+        let NotCounted { program, queries, answers, groundtruth, mapped, connections, store_cache } = *self;
+        program + queries + answers + groundtruth + mapped + connections + store_cache
     }
 
     /// Returns the line for the text output.
@@ -75,6 +78,7 @@ impl NotCounted {
             ("ground truth", self.groundtruth),
             ("mapped pages", self.mapped),
             ("connections", self.connections),
+            ("cache of the store", self.store_cache),
         ];
         let parts = parts.iter().filter(|(_, bytes)| *bytes > 0);
         let words: Vec<String> =

@@ -332,6 +332,12 @@ impl Index {
         self.traffic.as_ref()?.cache_trouble()
     }
 
+    /// Returns the most bytes of memory of the cache in front of the store, which no budget of the index
+    /// limits, since all indexes of the store share it; 0 without a cache.
+    pub fn store_cache_bytes(&self) -> u64 {
+        self.traffic.as_ref().map_or(0, StoreTraffic::cache_memory_bytes)
+    }
+
     /// Returns the requests to a remote store that opened the index; `None` for a local index.
     pub fn opening_requests(&self) -> Option<Requests> {
         self.traffic.as_ref().map(StoreTraffic::opening)

@@ -49,6 +49,11 @@ impl StoreTraffic {
         self.counters.cache_trouble()
     }
 
+    /// Returns the most bytes of memory of that cache; 0 without a cache.
+    pub(super) fn cache_memory_bytes(&self) -> u64 {
+        self.counters.cache_memory_bytes()
+    }
+
     /// Returns all counters as they are now.
     pub(super) fn snapshot(&self) -> StoreSnapshot {
         StoreSnapshot { requests: self.since_open(), kinds: self.cache_use(), rounds: self.cache_rounds() }

@@ -157,6 +157,7 @@ fn cache_hits_are_reported_by_kind_and_round() {
         let open = OpenOptions { store, wait: true, ..OpenOptions::default() };
         let index = Index::open(&path, &open).unwrap();
         assert_eq!(index.cache_rounds(), [], "{name}: opening an index is not a round");
+        assert_eq!(index.store_cache_bytes(), 64 << 20, "{name}: no budget counts the shared cache");
 
         let explained = index.explain(&queries, 0, &options_of_search, Control::default()).unwrap();
         let store = explained.store.as_ref().unwrap();

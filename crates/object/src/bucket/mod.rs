@@ -193,6 +193,7 @@ impl Store for BucketStore {
     fn open(&self, name: &str) -> Result<Arc<dyn Generation>, StoreError> {
         check_name(name)?;
         let traffic = Arc::new(Traffic::with_prices(self.prices));
+        traffic.note_cache_memory(self.cache.as_ref().map_or(0, |cache| cache.status().most_memory_bytes));
         match self.find_published(name, &traffic)? {
             (store, Some(record)) => Ok(Arc::new(PublishedGeneration::new(store, name, record, traffic))),
             (store, None) => Err(StoreError::Missing { what: "index", path: store.layout.path(name) }),
