@@ -29,7 +29,7 @@ def test_a_row_says_where_the_recall_was_not_reached():
         "tier": "file",
         "reached": False,
         "amplification": 1.5,
-        "build_seconds": 12.4,
+        "build_processor_seconds": 12.4,
         "build_peak_bytes": 3e8,
     }
     assert families.row(record) == "| sift | `lsh` | file | not reached |  |  |  | 1.50 | 12 | 300 |"
