@@ -172,10 +172,12 @@ impl Candidates {
         let Candidates { code_query, own_code, ids, scores, hits, twins, seen, threshold, wanted, .. } = self;
         scores.resize(ids.len(), 0.0);
         code_query.score(codec, codes, ids, scores);
+        let own_head = head(own_code);
         for (id, score) in ids.iter().zip(scores.iter()) {
             // An estimate that is not a number counts as farther than all others.
             let distance = if score.is_nan() { f32::INFINITY } else { *score };
-            let twin = codes[*id as usize * own_code.len()..][..own_code.len()] == own_code[..];
+            let code = &codes[*id as usize * own_code.len()..][..own_code.len()];
+            let twin = head(code) == own_head && code == own_code.as_slice();
             // All entries of a vector share its one code: one that was too far stays too far.
             if (distance < *threshold || *threshold == f32::INFINITY || twin)
                 && seen.insert(*id)
@@ -210,6 +212,11 @@ impl Candidates {
     fn count(&self) -> usize {
         self.hits.len() + self.twins.len()
     }
+}
+
+/// Returns the first bytes of a code, which tell almost all codes apart without a call; 0 for a shorter one.
+fn head(code: &[u8]) -> u64 {
+    code.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
 /// Keeps the `wanted` best hits and returns the distance of the worst of them. Of equal hits, the lowest ids
