@@ -5,6 +5,7 @@ use super::in_place::InPlace;
 use crate::calibrate::solve::Solved;
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
+use crate::cost::work::Estimate;
 use crate::error::IndexError;
 use crate::family::rows::StoredRows;
 use crate::format::positions::Positions;
@@ -78,8 +79,8 @@ pub(crate) trait Opened: Send + Sync {
     /// of each measured effort; `None` without a calibration.
     fn effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved>;
 
-    /// Estimates the demand of a query of this effort.
-    fn demand(&self, params: &SearchParams, machine: &Machine<'_>) -> Demand;
+    /// Estimates the demand of a query of this effort, and the processor's work in it.
+    fn estimate(&self, params: &SearchParams, machine: &Machine<'_>) -> Estimate;
 
     /// Appends up to `wanted` vectors from all over the index to `out`, as f32 (each `dim` values), without a
     /// read.

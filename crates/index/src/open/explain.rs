@@ -248,7 +248,7 @@ impl Index {
     /// Returns the prediction for a query with these parameters.
     fn predicted(&self, params: &SearchParams) -> Predicted {
         let machine = self.loaded.machine();
-        let demand = self.searcher().demand(params, &machine);
+        let demand = self.searcher().estimate(params, &machine).demand;
         Predicted {
             hops: demand.rounds,
             reads: demand.reads,

@@ -12,6 +12,7 @@ use super::section::GraphEntry;
 use crate::calibrate::solve::Solved;
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
+use crate::cost::work::Estimate;
 use crate::error::IndexError;
 use crate::family::capabilities::{CardSearch, FilteredSearch};
 use crate::family::rows::StoredRows;
@@ -393,9 +394,10 @@ impl Opened for Graph {
         self.entry.effort(k, recall)
     }
 
-    fn demand(&self, params: &SearchParams, machine: &Machine<'_>) -> Demand {
+    fn estimate(&self, params: &SearchParams, machine: &Machine<'_>) -> Estimate {
         let candidates = params.wanted().min(self.set.vectors.max(1) as usize);
-        self.shape().demand(candidates as f64, params.beam_width as f64, machine)
+        let estimate = self.shape().estimate(candidates as f64, params.beam_width as f64, machine);
+        estimate.with_preparation(machine.processor.preparation_ns(self.set.dim))
     }
 
     fn rows(&self) -> Box<dyn StoredRows + '_> {
@@ -426,7 +428,8 @@ impl FilteredSearch for Graph {
         let candidates = params.wanted().min(matches as usize);
         let share = f64::from(matches) / f64::from(self.set.vectors.max(1));
         // With a card, the codes are not in memory.
-        self.card.is_none().then(|| self.shape().among(f64::from(matches), share, candidates as f64, machine))
+        let among = || self.shape().among(f64::from(matches), share, candidates as f64, machine).demand;
+        self.card.is_none().then(among)
     }
 }
 
