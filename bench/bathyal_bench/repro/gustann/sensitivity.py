@@ -41,10 +41,14 @@ QUERIED_LINE = """\
 | {rounds:.1f} | {qps} |
 """
 LOADED_COLUMNS = """\
-| index | under way | **predicted** queries/s | at most | **predicted** latency, ms |
-|---|---:|---:|---:|---:|
+| index | under way | **predicted** queries/s | at most | **predicted** latency, ms | **predicted** \
+queries/s, system | **predicted** latency, ms, system |
+|---|---:|---:|---:|---:|---:|---:|
 """
-LOADED_LINE = "| {index} | {in_flight} | {qps:.0f} | {most_qps:.0f} | {latency_ms:.3f} |\n"
+LOADED_LINE = """\
+| {index} | {in_flight} | {qps:.0f} | {most_qps:.0f} | {latency_ms:.3f} | {through_system[qps]:.0f} | \
+{through_system[latency_ms]:.3f} |
+"""
 
 
 def add_dimensions(document: Document, run: Record, name: str, rows: list[Record]) -> None:
