@@ -68,7 +68,7 @@ def head(run: Record) -> str:
     machine = run["predicted"]
     system = machine["through_system"]
     tables = system["tables_ns"]
-    of_graphs = "as the measured processor takes" if tables is None else f"{tables:.0f} ns"
+    of_graphs = f"{tables:.0f} ns" if tables > 0.0 else "which was not measured alone and counts as 0"
     return f"""# GustANN
 
 A graph and groups that a graphics card searches: `graph-beam-1` reads one record at a time, as the paper
@@ -87,7 +87,7 @@ bound: GustANN reaches 0.84 of it, by what its paper states about its disks.
 Two processor costs are compared. *SPDK* is the paper's: {machine["read_ns"]:.0f} ns of a core for a read,
 and nothing for a query besides. *System* is Bathyal's: {system["read_ns"]:.0f} ns for a read through the
 system, as measured where this was predicted, and for a query {system["groups_ns"]:.0f} ns to find groups and
-make tables, or, of a graph, the time to make tables ({of_graphs}). Tables and plots without a column
+make tables. A query of a graph makes tables only, {of_graphs}. Tables and plots without a column
 *system* assume SPDK.
 
 {sets}* metric {run["metric"]}, top-{run["k"]}

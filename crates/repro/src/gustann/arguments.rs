@@ -97,8 +97,7 @@ pub struct GustannArguments {
     /// prediction [default: of 16 threads beside an H100]
     #[arg(long, value_name = "NS", default_value_t = GROUPS_NS, value_parser = parse_positive)]
     pub groups_ns: f64,
-    /// The same for making the tables alone, of a graph [default: computed from the processor's measured
-    /// constants]
+    /// The same for making the tables alone, of a graph [default: none, because it was not measured alone]
     #[arg(long, value_name = "NS", value_parser = parse_positive)]
     pub tables_ns: Option<f64>,
     /// Predict again from these records, which are counted already; nothing is searched
@@ -171,7 +170,7 @@ impl GustannArguments {
         SystemTimes {
             read_ns: self.system_read_ns.unwrap_or_else(|| Processor::of_this_machine().submit_ns),
             groups_ns: self.groups_ns,
-            tables_ns: self.tables_ns,
+            tables_ns: self.tables_ns.unwrap_or(0.0),
         }
     }
 
@@ -236,16 +235,14 @@ pub(super) struct SystemTimes {
     pub(super) read_ns: f64,
     /// Of a query of groups: finding them, and making tables.
     pub(super) groups_ns: f64,
-    /// Of a query of a graph: making tables. `None` if they follow from the dimension and the processor.
-    pub(super) tables_ns: Option<f64>,
+    /// Of a query of a graph: making tables.
+    pub(super) tables_ns: f64,
 }
 
 impl SystemTimes {
-    /// Returns `machine` with these times, for vectors of `dim` dimensions in an index of `groups` or a
-    /// graph.
-    pub(super) fn on(&self, machine: Machine, groups: bool, dim: usize) -> Machine {
-        let tables = || self.tables_ns.unwrap_or_else(|| Processor::of_this_machine().preparation_ns(dim));
-        let query_ns = if groups { self.groups_ns } else { tables() };
+    /// Returns `machine` with these times, for an index of `groups` or a graph.
+    pub(super) fn on(&self, machine: Machine, groups: bool) -> Machine {
+        let query_ns = if groups { self.groups_ns } else { self.tables_ns };
         let host = HostTimes { read_ns: self.read_ns, query_ns, ..machine.card.host };
         Machine { card: CardMachine { host, ..machine.card }, ..machine }
     }

@@ -78,7 +78,7 @@ impl GustannExperiment<'_> {
         let rows = rows.iter().filter(|row| row.asked == RECALLS[0] && row.on_card);
         let loads_of_row = |row: &SearchRow| {
             let (set, index) = (row.set.clone(), row.index);
-            let system = self.arguments.system_times().on(machine, index == CLUSTER, row.dim);
+            let system = self.arguments.system_times().on(machine, index == CLUSTER);
             let loads = machine.loads(&row.demand, row.rounds);
             let through_system = system.loads(&row.demand, row.rounds);
             let both = loads.into_iter().zip(through_system);
@@ -88,8 +88,8 @@ impl GustannExperiment<'_> {
     }
 
     /// Returns `machine` with reads through the system.
-    fn through_system(&self, machine: Machine, subject: GustannSubject, dim: usize) -> Machine {
-        self.arguments.system_times().on(machine, !subject.is_graph(), dim)
+    fn through_system(&self, machine: Machine, subject: GustannSubject) -> Machine {
+        self.arguments.system_times().on(machine, !subject.is_graph())
     }
 
     /// Builds the index if it does not exist, and searches it at each of `recalls`.
@@ -169,7 +169,7 @@ impl GustannExperiment<'_> {
             code_bytes: card_index.codes.code_bytes as u32,
             demand,
             prediction: machine.predict(&demand),
-            through_system: self.through_system(machine, card_index.subject, set.base.dim()).predict(&demand),
+            through_system: self.through_system(machine, card_index.subject).predict(&demand),
             by_disks: (1..=MOST_DISKS).map(|disks| self.arguments.machine(disks).predict(&demand)).collect(),
             sending_records: machine.predict(&sending(record_bytes)),
             sending_pages: machine.predict(&sending(page_bytes)),

@@ -21,7 +21,6 @@ use crate::workload::make_folders;
 #[derive(Deserialize)]
 struct CountedRow {
     index: String,
-    dim: usize,
     rounds: f64,
     asked: f32,
     on_card: bool,
@@ -76,7 +75,7 @@ struct Recomputed {
     machines: Vec<Machine>,
     machine: Machine,
     system: SystemTimes,
-    /// Demand, rounds and dimensions of each set and index at the lowest recall, for figure 17.
+    /// The demand and the rounds of each set and index at the lowest recall, for figure 17.
     least: HashMap<(String, String), CountedRow>,
 }
 
@@ -117,7 +116,7 @@ impl Recomputed {
         row: &mut Map<String, Value>,
         counted: &CountedRow,
     ) -> Result<(), serde_json::Error> {
-        let through_system = self.system.on(self.machine, counted.index == CLUSTER, counted.dim);
+        let through_system = self.system.on(self.machine, counted.index == CLUSTER);
         let demand = &counted.asks;
         let bytes = |key: &str| row.get(key).and_then(Value::as_f64).unwrap_or(demand.sent_bytes);
         let sending = |bytes: f64| CardDemand { sent_bytes: bytes, vector_bytes: 0.0, ..*demand };
@@ -143,7 +142,7 @@ impl Recomputed {
         let in_flight = row.get("in_flight").and_then(Value::as_u64);
         let at = IN_FLIGHT.iter().position(|count| Some(u64::from(*count)) == in_flight);
         let (Some(counted), Some(at)) = (self.least.get(key), at) else { return Ok(()) };
-        let system = self.system.on(self.machine, counted.index == CLUSTER, counted.dim);
+        let system = self.system.on(self.machine, counted.index == CLUSTER);
         let load = |machine: &Machine| machine.loads(&counted.asks, counted.rounds).into_iter().nth(at);
         if let Value::Object(paper) = serde_json::to_value(load(&self.machine))? {
             row.extend(paper);
