@@ -3,7 +3,7 @@
 //!
 //! The models of the papers are here, each once: counters of graphs and of posting lists ([`counters`]),
 //! object stores ([`store`]), graphics cards ([`card`]), hash tables on storage ([`storage`]), and queries
-//! that wait for each other ([`queueing`]).
+//! that wait for each other ([`queueing`]). [`deviation`] judges a prediction by what was measured.
 //!
 //! Each family computes the demand of its queries (`families/*/cost.rs`). The effort for a recall, the
 //! queries in flight and the prediction of `explain` follow from it. No prediction reads a file or a clock;
@@ -12,7 +12,9 @@
 pub mod card;
 pub mod counters;
 pub mod demand;
+pub mod deviation;
 pub mod device;
+pub mod layout;
 mod measure;
 pub mod processor;
 pub(crate) mod processor_cache;

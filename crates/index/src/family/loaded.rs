@@ -5,6 +5,7 @@ use super::in_place::InPlace;
 use crate::calibrate::solve::Solved;
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
+use crate::cost::layout::LayoutEstimate;
 use crate::cost::work::Estimate;
 use crate::error::IndexError;
 use crate::family::rows::StoredRows;
@@ -155,6 +156,16 @@ impl dyn Opened + '_ {
     /// Returns the operations that change the index in place.
     pub(crate) fn in_place(&self) -> Option<&dyn InPlace> {
         self.capabilities().in_place
+    }
+
+    /// Returns the estimates of a query in the layout of the index, and in the one to which it can be
+    /// converted.
+    pub(crate) fn layouts(
+        &self,
+        params: &SearchParams,
+        machine: &Machine<'_>,
+    ) -> Option<[LayoutEstimate; 2]> {
+        self.capabilities().layouts?.layouts(params, machine)
     }
 
     /// Returns how a graphics card searches the index; `None` if the processor searches alone.

@@ -21,9 +21,16 @@ pub(super) struct GraphShape {
     pub(super) max_degree: f64,
     pub(super) vector_bytes: f64,
     pub(super) code_bytes: f64,
+    pub(super) dim: usize,
 }
 
 impl GraphShape {
+    /// Returns the same as [`GraphShape::estimate`], with the time to prepare the query.
+    pub(super) fn of_query(&self, candidates: f64, beam_width: f64, machine: &Machine<'_>) -> Estimate {
+        let estimate = self.estimate(candidates, beam_width, machine);
+        estimate.with_preparation(machine.processor.preparation_ns(self.dim))
+    }
+
     /// Returns the estimate of a query with a list of `candidates` candidates, which reads `beam_width` records
     /// at once. A read of a page that several vectors share serves two candidates, approximately.
     pub(super) fn estimate(&self, candidates: f64, beam_width: f64, machine: &Machine<'_>) -> Estimate {
