@@ -321,7 +321,7 @@ fn a_layout_that_does_not_suit_the_tier_is_named_in_a_note() {
         let path = dir.path().join(format!("{layout:?}"));
         if !path.exists() {
             let options = GraphOptions { max_degree: 24, search_list: 50, layout, ..GraphOptions::default() };
-            let options = BuildOptions { threads: 2, ..quick_build(options.into()) };
+            let options = BuildOptions { threads: 2, ..quick_build(FamilyOptions::from(options)) };
             build(&data, &path, &options, &Silent).unwrap();
         }
         let profile = Some(narrow(bandwidth));
