@@ -52,3 +52,14 @@ def test_a_missing_field_is_named_with_its_line() -> None:
     del kept[0]["pages"]
     with pytest.raises(ValueError, match=r"minilm/records\.jsonl:2: the record has no field 'pages'"):
         gustann.report(run, kept)
+
+
+def test_both_prices_of_a_read_are_shown_beside_each_other() -> None:
+    run, kept = read(KEPT / "sift/records.jsonl")
+    text = gustann.report(run, kept).text
+    row = next(row for row in kept if row["index"] == "cluster")
+    spdk, system = row["prediction"], row["through_system"]
+    assert spdk["dollars_a_qps"] < 0.03 and 0.27 < system["dollars_a_qps"] < 0.28
+    assert f"| {spdk['dollars_a_qps']:.4f} | {system['qps']:.0f} | processor |" in text
+    assert "3400 ns for a read through the" in text and "500 ns of a core" in text
+    assert "Predicted again" in text and run["counted_by"] in text

@@ -380,7 +380,7 @@ class Index:
         probability: float | None = None,
         within: float | None = None,
     ) -> dict[str, Any]:
-        """Answers a single query and returns its costs.
+        """Answers a single query, or several one after the other, and returns their costs.
 
         Returns ``hops``, ``reads``, ``bytes``, ``code_distances``, ``full_distances``, ``small_reads``,
         ``groups_scanned`` (None for a graph), ``probes`` and ``prune`` (the effort that determines it),
@@ -391,9 +391,19 @@ class Index:
         background loading; ``cache`` (by kind of file) and ``cache_rounds`` (by round of reads) are the
         lookups of the cache until the first answer.
 
+        ``predicted`` is the prediction of the cost model, and ``failed`` the assumptions of the model by which
+        the query differs from it by more than ``factor``: for each ``assumption``, ``predicted``, ``actual``
+        and ``sentence``. Several queries (2-D, more than one row) are explained by their means: ``queries``,
+        ``predicted`` and ``actual`` with the same keys (``rounds``, ``reads``, ``bytes``, ``code_distances``,
+        ``full_distances``, ``navigate_ns``, ``scan_ns``, ``read_ns``, ``rerank_ns``, ``total_ns``), ``tiers``
+        (the reads by tier), ``failed``, ``factor``, ``memory`` and ``notes``.
+
         >>> import numpy as np, bathyal
         >>> vectors = np.random.default_rng(1).standard_normal((500, 8), dtype=np.float32)
         >>> index = bathyal.build(vectors, "explained.index")
+        >>> batch = index.explain(vectors[:20], k=3)
+        >>> batch["queries"], sorted(batch["actual"]) == sorted(batch["predicted"])
+        (20, True)
         >>> report = index.explain(vectors[7], k=3)
         >>> report["ids"][0], [phase["phase"] for phase in report["phases"]]
         (7, ['navigate', 'scan', 'read', 'rerank'])
@@ -414,9 +424,13 @@ class Index:
             within=within,
         )
         rows, _ = rows_of(query, self._element, self._dim, QUERY)
-        report: dict[str, Any] = json.loads(
-            _bathyal.explain(self._handle, np.atleast_2d(rows)[:1], 0, request.arguments)
+        rows = np.atleast_2d(rows)
+        text = (
+            _bathyal.explain_batch(self._handle, rows, request.arguments)
+            if len(rows) > 1
+            else _bathyal.explain(self._handle, rows, 0, request.arguments)
         )
+        report: dict[str, Any] = json.loads(text)
         return report
 
     def insert(self, vectors: ArrayLike | Path) -> range:

@@ -352,6 +352,7 @@ class FoundMany(_Neighbors):
 def raise_warnings(notes: list[str], above: int = 1) -> tuple[str, ...]:
     """Raises each note as a :class:`SearchWarning` for the user's call, which is ``above`` calls above the
     caller of this function; returns the notes."""
-    for note in notes:
+    told = tuple(_bathyal.message_in_python(note) for note in notes)
+    for note in told:
         warnings.warn(note, SearchWarning, stacklevel=above + 2)
-    return tuple(notes)
+    return told

@@ -92,15 +92,15 @@ pub use bathyal_index::open::{
     StoreShare, WrapTier,
 };
 pub use bathyal_index::{
-    BuildOptions, BuildPlan, BuildReport, CalibrateOptions, CalibrateReport, CalibrationChoice, ChangeCounts,
-    CompactOptions, Compaction, CopyOptions, CopyReport, Counter, Effort, Explanation, FillOptions,
-    FillReport, Index, IndexError as Error, IndexStats, InspectReport, Loss, ManyResult, MemoryPlan, NO_ID,
-    NamedEfforts, Numa, OpenOptions, OwnCosts, OwnTotals, PlannedFile, PlannedStage, QueryCalibration,
-    QueryStats, RangeOptions, RangeResult, RowSet, SalvageReport, SearchMemory, SearchMode, SearchOptions,
-    SearchRequest, SearchResult, SearchTotals, Searching, StoreAs, StoreOptions, StoredEntry, StoredVectors,
-    StripeConversion, StripeConversionOptions, TierChoice, WarmReport, WithinPlan, build, compact,
-    convert_stripes, copy, fill, inspect, plan_build, plan_shape, probe_store, removable, remove,
-    salvage_vectors, search_many, verify,
+    BatchExplanation, BuildOptions, BuildPlan, BuildReport, CalibrateOptions, CalibrateReport,
+    CalibrationChoice, ChangeCounts, CompactOptions, Compaction, CopyOptions, CopyReport, Counter, Effort,
+    Explanation, FillOptions, FillReport, Index, IndexError as Error, IndexStats, InspectReport, Loss,
+    ManyResult, MemoryPlan, NO_ID, NamedEfforts, Numa, OpenOptions, OwnCosts, OwnTotals, PlannedFile,
+    PlannedStage, QueryCalibration, QueryStats, RangeOptions, RangeResult, RowSet, SalvageReport,
+    SearchMemory, SearchMode, SearchOptions, SearchRequest, SearchResult, SearchTotals, Searching, StoreAs,
+    StoreOptions, StoredEntry, StoredVectors, StripeConversion, StripeConversionOptions, TierChoice,
+    WarmReport, WithinPlan, build, compact, convert_stripes, copy, fill, inspect, plan_build, plan_shape,
+    probe_store, removable, remove, salvage_vectors, search_many, verify,
 };
 #[cfg(feature = "graph")]
 pub use bathyal_index::{LayoutConversion, convert_layout};

@@ -7,6 +7,7 @@ mod collection_change;
 mod collection_create;
 mod collection_open;
 mod collection_read;
+mod explained;
 mod family;
 mod generate;
 mod get;
@@ -33,6 +34,7 @@ pub use collection_read::{
     CollectionCopyArguments, CollectionGetArguments, CollectionRepairArguments, CollectionSearchArguments,
     CountArguments, ExportArguments, LookArguments,
 };
+pub use explained::ExplainedRows;
 pub use family::FamilyArguments;
 pub use generate::{CompletionsArguments, ManArguments};
 pub use get::GetArguments;

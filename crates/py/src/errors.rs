@@ -64,6 +64,7 @@ const IN_PYTHON: &[(&str, &str)] = &[
     ),
     ("create one with `bathyal collection create`", "create one with bathyal.Collection.create()"),
     ("run `bathyal verify`", "call bathyal.verify()"),
+    ("write a copy in the layout ", "write a copy with bathyal.convert_layout() in the layout "),
     ("(`bathyal compact`)", "with bathyal.compact()"),
     ("make one with `bathyal calibrate`", "make one with Index.calibrate()"),
     ("(`bathyal copy`)", "with bathyal.copy()"),

@@ -56,6 +56,7 @@ fn _bathyal(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(searches::search_file, module)?)?;
     module.add_function(wrap_pyfunction!(searches::warm, module)?)?;
     module.add_function(wrap_pyfunction!(searches::explain, module)?)?;
+    module.add_function(wrap_pyfunction!(searches::explain_batch, module)?)?;
     module.add_function(wrap_pyfunction!(searches::stats, module)?)?;
     module.add_function(wrap_pyfunction!(files::describe_vectors, module)?)?;
     module.add_function(wrap_pyfunction!(files::write_vectors, module)?)?;

@@ -172,6 +172,24 @@ pub(crate) fn explain(
     })
 }
 
+/// Returns the mean costs of all `queries`, and the assumptions of the cost model that failed, as JSON.
+#[pyfunction]
+pub(crate) fn explain_batch(
+    py: Python<'_>,
+    handle: &IndexHandle,
+    queries: &Bound<'_, PyAny>,
+    arguments: SearchKeywords,
+) -> PyResult<String> {
+    let index = handle.index()?;
+    let (options, deadline) = (arguments.options_for(&index)?, arguments.deadline()?);
+    let queries = vectors(queries, "query")?;
+    run_detached(py, None, |watch| -> Result<String, Failure> {
+        let control = Control { cancel: Some(watch.cancel()), deadline };
+        let rows = 0..queries.count();
+        Ok(serde_json::to_string(&index.explain_batch(&queries, rows, &options, control)?)?)
+    })
+}
+
 /// Returns the counters of the index since it was opened: as JSON, and in the text format of Prometheus.
 #[pyfunction]
 pub(crate) fn stats(handle: &IndexHandle) -> PyResult<(String, String)> {

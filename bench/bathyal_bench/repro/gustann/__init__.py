@@ -22,12 +22,14 @@ COUNTED_LINE = """\
 {code_bytes} |
 """
 PREDICTED_COLUMNS = """\
-| index | asked | recall | **predicted** queries/s | bound by | $ a query/s |
-|---|---:|---:|---:|---|---:|
+| index | asked | recall | **predicted** queries/s, SPDK | bound by | $ a query/s, SPDK | **predicted** \
+queries/s, system | bound by | $ a query/s, system |
+|---|---:|---:|---:|---|---:|---:|---|---:|
 """
 PREDICTED_LINE = """\
 | {index} | {recall_asked} | {recall:.3f} | {prediction[qps]:.0f} | {prediction[bound]} | \
-{prediction[dollars_a_qps]:.4f} |
+{prediction[dollars_a_qps]:.4f} | {through_system[qps]:.0f} | {through_system[bound]} | \
+{through_system[dollars_a_qps]:.4f} |
 """
 SENT_COLUMNS = """\
 | index | asked | sent | records | pages | **predicted** queries/s | of records | of pages |
@@ -64,6 +66,9 @@ def report(run: Record, rows: list[Record]) -> Document:
 def head(run: Record) -> str:
     sets = "".join(f"* {describe_set(one)}\n" for one in run["sets"])
     machine = run["predicted"]
+    system = machine["through_system"]
+    tables = system["tables_ns"]
+    of_graphs = f"{tables:.0f} ns" if tables > 0.0 else "which was not measured alone and counts as 0"
     return f"""# GustANN
 
 A graph and groups that a graphics card searches: `graph-beam-1` reads one record at a time, as the paper
@@ -79,13 +84,30 @@ from the layout of the data sent, and from the mean number of links of a vector.
 memory, card and processor of the machine below, all of which work at once and never wait. That is an upper
 bound: GustANN reaches 0.84 of it, by what its paper states about its disks.
 
+Two processor costs are compared. *SPDK* is the paper's: {machine["read_ns"]:.0f} ns of a core for a read,
+and nothing for a query besides. *System* is Bathyal's: {system["read_ns"]:.0f} ns for a read through the
+system, as measured where this was predicted, and for a query {system["groups_ns"]:.0f} ns to find groups and
+make tables. A query of a graph makes tables only, {of_graphs}. Tables and plots without a column
+*system* assume SPDK.
+
 {sets}* metric {run["metric"]}, top-{run["k"]}
 * predicted machine: {machine["ssds"]} disks of {machine["ssd_reads"] / 1e6:.2f} million reads/s,
 {machine["link"] / 1e9:.0f} GB/s into the card, {machine["card_memory"] / 1e9:.0f} GB/s and \
 {machine["card_operations"] / 1e12:.1f} million million
 integer operations per second of the card, {machine["cores"]} cores, ${machine["price"]:.0f} and
 ${machine["price_ssd"]:.0f} per disk
-* counted on {run["machine"]}
+* counted on {run.get("counted_on", run["machine"])}
+
+    {run.get("counted_by", run["command"])}
+{predicted_again(run)}"""
+
+
+def predicted_again(run: Record) -> str:
+    """Returns the command of a later prediction; nothing if the run that counted also predicted."""
+    if "counted_by" not in run:
+        return ""
+    return f"""
+Predicted again, from the same counts, by
 
     {run["command"]}
 """
@@ -122,7 +144,9 @@ def add_throughput(document: Document, run: Record, name: str, rows: list[Record
     drawn = []
     for index in ON_CARD:
         of_index = [row for row in rows if row["index"] == index]
-        drawn.append(Curve(index, [(row["recall"], row["prediction"]["qps"] / 1e6) for row in of_index]))
+        for what, predicted in (("SPDK", "prediction"), ("system", "through_system")):
+            points = [(row["recall"], row[predicted]["qps"] / 1e6) for row in of_index]
+            drawn.append(Curve(f"{index}, {what}", points, "marks" if what == "SPDK" else "thin"))
     axes = Axes(
         f"{name}, top-{run['k']}, predicted, {run['predicted']['ssds']} disks",
         "recall",

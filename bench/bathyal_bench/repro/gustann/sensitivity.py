@@ -41,10 +41,14 @@ QUERIED_LINE = """\
 | {rounds:.1f} | {qps} |
 """
 LOADED_COLUMNS = """\
-| index | under way | **predicted** queries/s | at most | **predicted** latency, ms |
-|---|---:|---:|---:|---:|
+| index | under way | **predicted** queries/s | at most | **predicted** latency, ms | **predicted** \
+queries/s, system | **predicted** latency, ms, system |
+|---|---:|---:|---:|---:|---:|---:|
 """
-LOADED_LINE = "| {index} | {in_flight} | {qps:.0f} | {most_qps:.0f} | {latency_ms:.3f} |\n"
+LOADED_LINE = """\
+| {index} | {in_flight} | {qps:.0f} | {most_qps:.0f} | {latency_ms:.3f} | {through_system[qps]:.0f} | \
+{through_system[latency_ms]:.3f} |
+"""
 
 
 def add_dimensions(document: Document, run: Record, name: str, rows: list[Record]) -> None:
@@ -122,7 +126,8 @@ Recall {at}, for each number of queries in flight, of which a card with Bathyal 
 and their demands are counted; everything else is **predicted** by a closed queueing network. In every round
 a query waits {machine["read_us"]:.0f} us for a read and {machine["launch_us"]:.0f} us for a launch with its
 copies, and queues for disks, link, card's memory, card and processor, each one server with exponential
-service times. Batches, the system and the choice of groups cost nothing. *At most* is the throughput without
+service times. Batches cost nothing, and the system and the choice of groups only in the columns *system*.
+*At most* is the throughput without
 queueing, or that of the slowest resource if it is less.
 
 {LOADED_COLUMNS}"""

@@ -14,6 +14,7 @@ use bathyal_tier::layer::delay::DelayProfile;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
 
+use super::explained::ExplainedRows;
 use super::slips::{BenchSlips, SearchSlips, SettingsSlips};
 use super::stripe::PartsArguments;
 
@@ -210,11 +211,12 @@ pub struct SearchArguments {
     /// of the index before. Options of a store are those of the addresses among the indexes
     #[arg(long, value_name = "INDEX", conflicts_with_all = ["explain", "stripe"])]
     pub also: Vec<PathBuf>,
-    /// Answer one query, by its row (0 if none is given), and print what it took: pages, bytes, time by
-    /// phase, memory
-    #[arg(long, value_name = "ROW", num_args = 0..=1, require_equals = true, default_missing_value = "0",
+    /// Answer one query, by its row (0 if none is given), or several one after the other (0..100, or all),
+    /// and print what it took: pages, bytes, time by phase, memory; and which assumptions of the cost model
+    /// failed
+    #[arg(long, value_name = "ROWS", num_args = 0..=1, require_equals = true, default_missing_value = "0",
           conflicts_with_all = ["output", "groundtruth", "block", "threads", "in_flight"])]
-    pub explain: Option<usize>,
+    pub explain: Option<ExplainedRows>,
     /// Wait until everything that an index in an object store keeps in memory has arrived, instead of
     /// answering earlier
     #[arg(long)]

@@ -1,27 +1,40 @@
-//! `bathyal search --explain`: the time and the memory of one query, by part.
+//! `bathyal search --explain`: the time and the memory of one query by part, or the mean costs of several.
 
 use std::fmt::Write;
 
 use bathyal_console::{Console, Failure, byte_size};
-use bathyal_index::{Explanation, StoreShare};
+use bathyal_index::cost::deviation::{FailedAssumption, QueryMeans};
+use bathyal_index::{BatchExplanation, Explanation, StoreShare};
 use bathyal_tier::Control;
 
+use super::layout_note::in_command;
 use super::measurement::open;
 use super::search::{calibrated, rounds, search_options, shares, warm};
-use crate::arguments::SearchArguments;
+use crate::arguments::{ExplainedRows, SearchArguments};
 
 pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), Failure> {
     let settings = &arguments.settings;
-    let row = arguments.explain.unwrap_or(0);
+    let rows = arguments.explain.unwrap_or(ExplainedRows::One(0));
     let options = search_options(arguments)?;
     let index = open(&arguments.index, settings, &[options], console)?;
     let options = calibrated(arguments, &index, options)?;
     let queries = console.open_vectors(&arguments.queries)?;
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
     warm(arguments, &index, &options, control)?;
+    let row = match rows {
+        ExplainedRows::One(row) => row,
+        ExplainedRows::Several { first, end } => {
+            let rows = first..end.unwrap_or(queries.count());
+            let explanation = index.explain_batch(&queries, rows, &options, control)?;
+            for note in &explanation.notes {
+                console.note(&format!("note: {}", in_command(note, &arguments.index)));
+            }
+            return console.answer(&explanation, &batch_text(&explanation));
+        }
+    };
     let explanation = index.explain(&queries, row, &options, control)?;
     for note in &explanation.notes {
-        console.note(&format!("note: {note}"));
+        console.note(&format!("note: {}", in_command(note, &arguments.index)));
     }
     console.answer(&explanation, &text(row, &explanation))
 }
@@ -61,6 +74,7 @@ fn text(row: usize, explanation: &Explanation) -> String {
         let (us, share) = (phase.ns as f64 / 1e3, share(phase.ns));
         let _ = writeln!(text, "  {:<10} {us:>10.1} us {share:>5.1}%", phase.phase);
     }
+    append_failed(&mut text, &explanation.failed, explanation.factor);
     if let Some(share) = &explanation.store {
         append_store(&mut text, share);
     }
@@ -73,6 +87,53 @@ fn text(row: usize, explanation: &Explanation) -> String {
     let nearest: Vec<String> = nearest.map(|(id, distance)| format!("{id} ({distance})")).collect();
     let _ = write!(text, "nearest      {}", nearest.join(", "));
     text
+}
+
+/// Returns the text of a batch: counters and times beside their predictions.
+fn batch_text(explanation: &BatchExplanation) -> String {
+    let mut text = format!(
+        "{} queries, one after the other: {} nearest by a {} index on the {} tier, search_list {}\n",
+        explanation.queries, explanation.k, explanation.family, explanation.tier, explanation.search_list
+    );
+    // Writing to a string does not fail.
+    let _ = writeln!(text, "{:<22} {:>14} {:>14}", "mean of a query", "predicted", "actual");
+    let (predicted, actual) = (&explanation.predicted, &explanation.actual);
+    let mut line = |name: &str, number: fn(&QueryMeans) -> f64, unit: f64| {
+        let _ =
+            writeln!(text, "{name:<22} {:>14.1} {:>14.1}", number(predicted) / unit, number(actual) / unit);
+    };
+    line("rounds", |means| means.rounds, 1.0);
+    line("reads", |means| means.reads, 1.0);
+    line("kB read", |means| means.bytes, 1e3);
+    line("codes", |means| means.code_distances, 1.0);
+    line("vectors", |means| means.full_distances, 1.0);
+    line("navigate, us", |means| means.navigate_ns, 1e3);
+    line("scan, us", |means| means.scan_ns, 1e3);
+    line("read, us", |means| means.read_ns, 1e3);
+    line("rerank, us", |means| means.rerank_ns, 1e3);
+    line("time, us", |means| means.total_ns, 1e3);
+    for share in &explanation.tiers {
+        let known = if share.measured { "measured" } else { "assumed" };
+        let latency = match share.latency_ns > 0.0 {
+            true => format!(", {:.1} us each ({known})", share.latency_ns / 1e3),
+            false => String::new(),
+        };
+        let _ = writeln!(text, "from {:<17} {:>14} {:>14.1} reads{latency}", share.tier, "", share.reads);
+    }
+    append_failed(&mut text, &explanation.failed, explanation.factor);
+    let total = explanation.memory.iter().map(|part| part.bytes).sum();
+    let _ = write!(text, "memory       {}", byte_size::format(total));
+    text
+}
+
+/// Appends the assumptions of the model that failed, one sentence each.
+fn append_failed(text: &mut String, failed: &[FailedAssumption], factor: f64) {
+    if failed.is_empty() {
+        let _ = writeln!(text, "model        every assumption holds within a factor of {factor}");
+    }
+    for failed in failed {
+        let _ = writeln!(text, "model        {}", failed.sentence);
+    }
 }
 
 /// Appends the requests to the store, and the hits of a cache in front of it until the first answer.

@@ -25,6 +25,7 @@ mod get;
 mod groundtruth;
 mod insert;
 mod inspect;
+mod layout_note;
 mod list;
 mod man;
 mod many;

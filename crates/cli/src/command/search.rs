@@ -11,6 +11,7 @@ use bathyal_tier::Control;
 use bathyal_vectors::{IdFormat, IdWriter};
 
 use super::exact::{self, Judge, Quality};
+use super::layout_note::in_command;
 use super::measurement::{self, Measurement, Spent, emulation_note, open, own_counters};
 use super::neighbors::{FirstNeighbors, table};
 use super::not_counted::NotCounted;
@@ -78,7 +79,7 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
         ..Measurement::of(&index, settings, &options, &found, quality, spent, not_counted)
     };
     for note in &measured.notes {
-        console.note(&format!("note: {note}"));
+        console.note(&format!("note: {}", in_command(note, &arguments.index)));
     }
     console.detail(&parameters_line(&measured));
     let shown = table(&measured.first_neighbors, measured.queries, arguments.output.is_some());

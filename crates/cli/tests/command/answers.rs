@@ -294,6 +294,26 @@ fn a_query_is_explained() {
 }
 
 #[test]
+fn several_queries_are_explained_by_their_means() {
+    for index in INDEXES {
+        let report = bathyal(shared(), &format!("search {index} queries.fbin --explain=all --json")).json();
+        assert_eq!(report["queries"], 25);
+        for side in ["predicted", "actual"] {
+            has_keys(&report[side], &["rounds", "reads", "bytes", "navigate_ns", "scan_ns", "total_ns"]);
+        }
+        has_keys(&report, &["tiers", "failed", "factor", "memory", "notes"]);
+        let text = bathyal(shared(), &format!("search {index} queries.fbin --explain=3..9")).good();
+        for word in ["6 queries", "predicted", "actual", "navigate, us", "model", "memory"] {
+            assert!(text.contains(word), "{word}: {text}");
+        }
+    }
+    let explain = |rows: &str| bathyal(shared(), &format!("search idx queries.fbin --explain={rows}"));
+    explain("20..30").fails(1, &["20 to 29", "25 queries"]);
+    explain("9..3").fails(2, &["rows 9..3 are none"]);
+    explain("x").fails(2, &["expected a row"]);
+}
+
+#[test]
 fn a_note_says_that_k_exceeds_the_number_of_vectors() {
     let folder = tempfile::tempdir().unwrap();
     write_vectors(folder.path(), "base.fbin", 7, 3, 1);

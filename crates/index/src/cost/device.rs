@@ -1,14 +1,11 @@
 //! The times of a device for a read, from its profile, and the assumed times of a device that was not
 //! measured.
 
+use super::processor::Processor;
 use bathyal_tier::TierProfile;
 
-/// Nanoseconds of a processor for a read in place: the engine prefetches it, suspends the query and resumes
-/// it. From searches of 10^6 SIFT descriptors in memory that read 100 to 400 single vectors.
-const LOAD_ISSUE_NS: f64 = 40.0;
-/// Nanoseconds of a processor for submitting a read to a queue of the system and reaping its completion, if
-/// the profile has no value.
-const QUEUE_ISSUE_NS: f64 = 500.0;
+/// Assumed nanoseconds of a processor for a read of another machine's memory, if the profile has no value.
+const REMOTE_ISSUE_NS: f64 = 500.0;
 /// Assumed nanoseconds of loads from memory.
 const MEMORY_LATENCY_NS: f64 = 100.0;
 /// Assumed bytes per nanosecond of one thread for loads from random places in memory.
@@ -45,10 +42,16 @@ pub struct Device {
 }
 
 impl Device {
-    /// Returns the times of `profile`. For values that it lacks (0), those of memory are assumed if the tier
-    /// is addressable, those of another machine's memory if the granularity is at most a cache line, and
-    /// otherwise those of a disk.
+    /// Returns the times of `profile` with the processor of reference, for choices that should be the same on
+    /// all machines.
     pub fn of(profile: &TierProfile) -> Device {
+        Device::on(profile, &Processor::REFERENCE)
+    }
+
+    /// Returns the times of `profile` on this processor. For values that it lacks (0), those of memory are
+    /// assumed if the tier is addressable, those of another machine's memory if the granularity is at most a
+    /// cache line, and otherwise those of a disk.
+    pub fn on(profile: &TierProfile, processor: &Processor) -> Device {
         let or_assumed = |value: f64, memory: f64, remote: f64, disk: f64| match value {
             value if value > 0.0 => value,
             _ if profile.addressable => memory,
@@ -63,7 +66,12 @@ impl Device {
                 REMOTE_LATENCY_NS,
                 DISK_LATENCY_NS,
             ),
-            issue_ns: or_assumed(profile.issue_ns as f64, LOAD_ISSUE_NS, QUEUE_ISSUE_NS, QUEUE_ISSUE_NS),
+            issue_ns: or_assumed(
+                profile.issue_ns as f64,
+                processor.suspend_ns,
+                REMOTE_ISSUE_NS,
+                processor.submit_ns,
+            ),
             // The number of loads from memory is limited only by its bandwidth.
             read_ns: or_assumed(ns_per_unit(profile.iops), 0.0, REMOTE_READ_NS, DISK_READ_NS),
             byte_ns: or_assumed(
@@ -97,6 +105,11 @@ mod tests {
         assert_eq!((memory.latency_ns, memory.bytes_a_read()), (MEMORY_LATENCY_NS, 1024.0));
         let disk = Device::of(&TierProfile { addressable: false, ..device(0, 0.0, 512, 0.0) });
         assert_eq!((disk.read_ns + disk.issue_ns, disk.bytes_a_read()), (12_500.0, 31_250.0));
+        let slow = Processor { submit_ns: 3_400.0, suspend_ns: 80.0, ..Processor::REFERENCE };
+        let unmeasured = TierProfile { addressable: false, ..device(0, 0.0, 512, 0.0) };
+        assert_eq!(Device::on(&unmeasured, &slow).issue_ns, 3_400.0);
+        assert_eq!(Device::on(&device(0, 0.0, 64, 0.0), &slow).issue_ns, 80.0);
+        assert_eq!(Device::on(&measured, &slow), times, "measured values do not depend on the processor");
         let remote = Device::of(&TierProfile { addressable: false, ..device(0, 0.0, 64, 0.0) });
         assert_eq!((remote.read_ns + remote.issue_ns, remote.bytes_a_read()), (1_500.0, 4_500.0));
     }

@@ -9,6 +9,7 @@ use crate::build::options::FamilyOptions;
 use crate::calibrate::solve::Solved;
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
+use crate::cost::layout::LayoutEstimate;
 use crate::error::IndexError;
 use crate::format::manifest::{FileEntry, Manifest};
 use crate::format::positions::Positions;
@@ -100,6 +101,15 @@ pub(crate) struct OpenCapabilities<'a> {
     pub(crate) in_place: Option<&'a dyn InPlace>,
     /// A graphics card may search the index.
     pub(crate) card: Option<&'a dyn CardSearch>,
+    /// The index can be converted to another layout.
+    pub(crate) layouts: Option<&'a dyn OtherLayouts>,
+}
+
+/// The layouts to which an index can be converted.
+pub(crate) trait OtherLayouts {
+    /// Returns the estimates of a query in the layout of the index, and in the one to which it can be
+    /// converted; `None` if it can be converted to no other, or if no tier is read.
+    fn layouts(&self, params: &SearchParams, machine: &Machine<'_>) -> Option<[LayoutEstimate; 2]>;
 }
 
 /// Searches that aim at an overall ratio.

@@ -5,6 +5,8 @@ use super::in_place::InPlace;
 use crate::calibrate::solve::Solved;
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
+use crate::cost::layout::LayoutEstimate;
+use crate::cost::work::Estimate;
 use crate::error::IndexError;
 use crate::family::rows::StoredRows;
 use crate::format::positions::Positions;
@@ -78,8 +80,8 @@ pub(crate) trait Opened: Send + Sync {
     /// of each measured effort; `None` without a calibration.
     fn effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved>;
 
-    /// Estimates the demand of a query of this effort.
-    fn demand(&self, params: &SearchParams, machine: &Machine<'_>) -> Demand;
+    /// Estimates the demand of a query of this effort, and the processor's work in it.
+    fn estimate(&self, params: &SearchParams, machine: &Machine<'_>) -> Estimate;
 
     /// Appends up to `wanted` vectors from all over the index to `out`, as f32 (each `dim` values), without a
     /// read.
@@ -154,6 +156,16 @@ impl dyn Opened + '_ {
     /// Returns the operations that change the index in place.
     pub(crate) fn in_place(&self) -> Option<&dyn InPlace> {
         self.capabilities().in_place
+    }
+
+    /// Returns the estimates of a query in the layout of the index, and in the one to which it can be
+    /// converted.
+    pub(crate) fn layouts(
+        &self,
+        params: &SearchParams,
+        machine: &Machine<'_>,
+    ) -> Option<[LayoutEstimate; 2]> {
+        self.capabilities().layouts?.layouts(params, machine)
     }
 
     /// Returns how a graphics card searches the index; `None` if the processor searches alone.

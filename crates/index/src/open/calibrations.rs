@@ -510,7 +510,7 @@ impl Index {
     /// Returns the price of a query of this effort on this machine, in nanoseconds.
     fn price(&self, effort: Effort, k: usize) -> f64 {
         let machine = self.loaded.machine();
-        self.searcher().demand(&self.params_of(effort, k), &machine).price_ns(&machine.device())
+        self.searcher().estimate(&self.params_of(effort, k), &machine).price_ns(&machine.device())
     }
 
     /// Returns the parameters of a search with defaults for all but its effort.

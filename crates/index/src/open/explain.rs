@@ -1,8 +1,9 @@
 //! Explanation of one query: its time and its memory.
 
-use super::result::PhaseTime;
+use super::result::{PhaseTime, phase_means};
 use super::store_traffic::{StoreSnapshot, StoreTraffic};
 use super::{Index, SearchOptions, SearchRequest};
+use crate::cost::deviation::{FAILING_FACTOR, FailedAssumption, QueryMeans, judge};
 use crate::error::IndexError;
 use crate::family::QueryState;
 use crate::query::changes::Changes;
@@ -25,7 +26,7 @@ pub struct MemoryPart {
     pub bytes: u64,
 }
 
-/// The prediction of the cost model of the index's family for a query.
+/// The prediction of the cost model for a query.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Predicted {
     /// Dependent rounds of reads.
@@ -38,6 +39,30 @@ pub struct Predicted {
     pub compute_ns: f64,
     /// Nanoseconds from start to answer, alone on the device.
     pub total_ns: f64,
+    /// Processor nanoseconds for finding groups, lists or the next record, and for preparing the query.
+    pub navigate_ns: f64,
+    /// Processor nanoseconds for scoring codes.
+    pub scan_ns: f64,
+    /// Nanoseconds of reads: to issue them, and to wait for them.
+    pub read_ns: f64,
+    /// Processor nanoseconds for comparing full vectors.
+    pub rerank_ns: f64,
+}
+
+impl Predicted {
+    fn of(means: &QueryMeans) -> Predicted {
+        Predicted {
+            hops: means.rounds,
+            reads: means.reads,
+            moved_bytes: means.bytes,
+            compute_ns: means.navigate_ns + means.scan_ns + means.rerank_ns,
+            total_ns: means.total_ns,
+            navigate_ns: means.navigate_ns,
+            scan_ns: means.scan_ns,
+            read_ns: means.read_ns,
+            rerank_ns: means.rerank_ns,
+        }
+    }
 }
 
 /// The requests to the store for the two runs of one query. The counts are exact, and include data that was
@@ -117,6 +142,10 @@ pub struct Explanation {
     pub own: OwnTotals,
     /// The prediction of the cost model, from the effort, the tier's profile and the processor.
     pub predicted: Predicted,
+    /// The factor between prediction and measurement beyond which an assumption has failed.
+    pub factor: f64,
+    /// The assumptions of the model that failed for this query, those about counts first.
+    pub failed: Vec<FailedAssumption>,
     /// Nanoseconds from start to answer, alone on its thread.
     pub total_ns: u64,
     /// The time by phase.
@@ -132,6 +161,48 @@ pub struct Explanation {
     pub distances: Vec<f32>,
     /// Notes for the user about the answer.
     pub notes: Vec<String>,
+}
+
+/// Queries that the calling thread answers one after the other.
+pub(super) struct LoneQueries<'i> {
+    index: &'i Index,
+    engine: Engine,
+    /// The state of the last query, with its counters and times.
+    pub(super) state: Box<dyn QueryState>,
+    params: SearchParams,
+    changes: Option<&'i Arc<Changes>>,
+}
+
+impl LoneQueries<'_> {
+    /// Answers a query, replaces the content of `found` by its neighbours, and returns its nanoseconds.
+    pub(super) fn answer(
+        &mut self,
+        query: &[u8],
+        found: &mut Vec<Neighbor>,
+        control: Control<'_>,
+    ) -> Result<u64, IndexError> {
+        let LoneQueries { index, engine, state, params, changes } = self;
+        let (trouble, params, changes) = (&index.trouble, *params, *changes);
+        found.clear();
+        let (started, running) = (Instant::now(), &mut *state);
+        let search = |cx: &Cx| {
+            let cx = cx.clone();
+            async move {
+                running.query_mut().changes = changes.cloned();
+                let searched = running.search(cx.clone(), query, params).await;
+                let (Err(IndexError::Gpu(failure)), Some(standby)) = (&searched, &trouble.standby) else {
+                    return searched;
+                };
+                *running = standby.opened(&cx, failure).await?.query_state();
+                running.query_mut().changes = changes.cloned();
+                running.search(cx, query, params).await
+            }
+        };
+        engine.run_one(search, control)??;
+        let total_ns = started.elapsed().as_nanos() as u64;
+        state.query_mut().found.drain_sorted(found);
+        Ok(total_ns)
+    }
 }
 
 /// Two runs of one query.
@@ -186,39 +257,41 @@ impl Index {
         changes: Option<&Arc<Changes>>,
         control: Control<'_>,
     ) -> Result<ExplainedRun, IndexError> {
-        let mut engine = Engine::new(self.loaded.tier().clone(), self.loaded.engine())?;
-        let mut state = self.searcher().clone().query_state();
+        let mut lone = self.lone_queries(params, changes)?;
         let (mut total_ns, mut found) = (0, Vec::new());
         let mut snapshots = Vec::from_iter(self.traffic.as_ref().map(StoreTraffic::snapshot));
         for _ in 0..2 {
-            found.clear();
-            let (started, running) = (Instant::now(), &mut state);
-            let search = |cx: &Cx| {
-                let cx = cx.clone();
-                async move {
-                    running.query_mut().changes = changes.cloned();
-                    let searched = running.search(cx.clone(), query, params).await;
-                    let (Err(IndexError::Gpu(failure)), Some(standby)) = (&searched, &self.trouble.standby)
-                    else {
-                        return searched;
-                    };
-                    *running = standby.opened(&cx, failure).await?.query_state();
-                    running.query_mut().changes = changes.cloned();
-                    running.search(cx, query, params).await
-                }
-            };
-            engine.run_one(search, control)??;
-            total_ns = started.elapsed().as_nanos() as u64;
-            state.query_mut().found.drain_sorted(&mut found);
+            total_ns = lone.answer(query, &mut found, control)?;
             snapshots.extend(self.traffic.as_ref().map(StoreTraffic::snapshot));
         }
-        Ok(ExplainedRun { state, found, total_ns, snapshots })
+        Ok(ExplainedRun { state: lone.state, found, total_ns, snapshots })
+    }
+
+    /// Returns an engine on the calling thread, with the state of one query.
+    pub(super) fn lone_queries<'i>(
+        &'i self,
+        params: SearchParams,
+        changes: Option<&'i Arc<Changes>>,
+    ) -> Result<LoneQueries<'i>, IndexError> {
+        let engine = Engine::new(self.loaded.tier().clone(), self.loaded.engine())?;
+        Ok(LoneQueries { index: self, engine, state: self.searcher().clone().query_state(), params, changes })
     }
 
     /// Returns the explanation of a query that has been answered.
     fn explained(&self, params: &SearchParams, run: ExplainedRun, notes: Vec<String>) -> Explanation {
         let ExplainedRun { state, found, total_ns, snapshots } = run;
         let (cost, scanned) = (state.query().stats, state.scanned());
+        let phases = PhaseTime::of(&state.query().clock);
+        let predicted = self.predicted_means(params);
+        let actual = QueryMeans {
+            rounds: f64::from(cost.hops),
+            reads: f64::from(cost.reads),
+            bytes: cost.bytes as f64,
+            code_distances: f64::from(cost.code_distances),
+            full_distances: f64::from(cost.full_distances),
+            total_ns: total_ns as f64,
+            ..phase_means(&phases, |ns| ns as f64)
+        };
         Explanation {
             family: self.manifest().family.clone(),
             tier: self.tier().profile().kind.clone(),
@@ -234,9 +307,11 @@ impl Index {
             code_distances: cost.code_distances,
             full_distances: cost.full_distances,
             own: cost.named(self.stored.own_counters()),
-            predicted: self.predicted(params),
+            predicted: Predicted::of(&predicted),
+            factor: FAILING_FACTOR,
+            failed: judge(&predicted, &actual, FAILING_FACTOR),
             total_ns,
-            phases: PhaseTime::of(&state.query().clock),
+            phases,
             store: snapshots.try_into().ok().map(|snapshots| StoreShare::between(&snapshots)),
             memory: self.memory_parts(self.stored.family().planned_list(params)),
             ids: found.iter().map(|n| n.id).collect(),
@@ -246,20 +321,13 @@ impl Index {
     }
 
     /// Returns the prediction for a query with these parameters.
-    fn predicted(&self, params: &SearchParams) -> Predicted {
+    pub(super) fn predicted_means(&self, params: &SearchParams) -> QueryMeans {
         let machine = self.loaded.machine();
-        let demand = self.searcher().demand(params, &machine);
-        Predicted {
-            hops: demand.rounds,
-            reads: demand.reads,
-            moved_bytes: demand.moved_bytes,
-            compute_ns: demand.compute_ns,
-            total_ns: demand.alone_ns(&machine.device()),
-        }
+        QueryMeans::predicted(&self.searcher().estimate(params, &machine), &machine.device())
     }
 
     /// Returns the parts of [`Index::dram_bytes`] for one thread and one query.
-    fn memory_parts(&self, search_list: usize) -> Vec<MemoryPart> {
+    pub(super) fn memory_parts(&self, search_list: usize) -> Vec<MemoryPart> {
         let split = self.memory_split();
         let query = self.stored.family().query_bytes(search_list);
         let buffers = self.used_buffers(1, u64::MAX);

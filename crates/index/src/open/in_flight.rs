@@ -65,7 +65,7 @@ impl Index {
             // The requests that arrive while the card is busy are its next launch.
             return ON_CARD_IN_FLIGHT.min(card.slots as usize);
         }
-        let demand = self.searcher().demand(params, &machine);
+        let demand = self.searcher().estimate(params, &machine).demand;
         suited(&machine, &demand, family.query_bytes(family.planned_list(params)))
     }
 }

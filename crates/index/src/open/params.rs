@@ -4,6 +4,8 @@ use super::Index;
 use super::request::{Effort, MAX_BEAM_WIDTH, MAX_SEARCH_LIST, SearchOptions, SearchRequest};
 use super::stored::StoredIndex;
 use crate::calibrate::solve::Solved;
+use crate::cost::demand::Execution;
+use crate::cost::layout::LayoutAdvice;
 use crate::error::IndexError;
 use crate::family::{CardUse, Knob};
 use crate::query::changes::Changes;
@@ -14,6 +16,10 @@ use std::sync::Arc;
 /// Added to the answers of a search whose effort was not chosen by the calibration of the codes in memory.
 const SHORTER_CODES: &str = "the memory budget has space only for shorter codes, with which a given \
                              search_list or probes finds less; allow more memory, or ask for a recall";
+
+/// Queries in flight on each thread for the comparison of layouts: enough that latency, which is the same for
+/// both, does not limit the throughput.
+const HIDING_IN_FLIGHT: u32 = 1 << 20;
 
 /// Refuses a search that a graphics card does not support.
 fn check_card(card: &CardUse, options: &SearchOptions, list: usize, width: u32) -> Result<(), IndexError> {
@@ -80,7 +86,36 @@ impl Index {
             timed: options.timed,
             early: self.early_effort(k, options),
         };
+        notes.extend(self.advice_for(&params, options.threads).map(|advice| advice.note()));
         Ok((params, notes))
+    }
+
+    /// Returns the advice to convert the index to the layout that suits its tier; `None` if its own suits it,
+    /// or if it cannot be converted. Without a profile with a measured bandwidth there is no advice.
+    ///
+    /// # Errors
+    /// As [`Index::search`], for options that the index does not support.
+    pub fn layout_advice(&self, options: &SearchOptions) -> Result<Option<LayoutAdvice>, IndexError> {
+        let (params, _) = self.params(&SearchRequest::new(options)?, self.changes().as_ref())?;
+        Ok(self.advice_for(&params, options.threads))
+    }
+
+    /// Returns the advice for searches with these parameters on `threads` threads; 0 means all cores.
+    fn advice_for(&self, params: &SearchParams, threads: usize) -> Option<LayoutAdvice> {
+        let machine = self.loaded.machine();
+        // The bytes of a query matter only where the device's bandwidth is known.
+        if machine.profile.bandwidth_bytes_per_s <= 0.0 {
+            return None;
+        }
+        let [own, other] = self.searcher().layouts(params, &machine)?;
+        let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        let threads = if threads > 0 { threads } else { cores() };
+        let execution = Execution {
+            threads: u32::try_from(threads).unwrap_or(u32::MAX),
+            in_flight: HIDING_IN_FLIGHT,
+            issue_ns: machine.device().issue_ns,
+        };
+        LayoutAdvice::find(&own, &other, machine.profile, &execution)
     }
 
     /// Returns the effort of a search for `k` vectors.

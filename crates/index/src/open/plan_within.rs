@@ -176,10 +176,10 @@ impl Index {
         let prices = Prices {
             scan: price(self.scan_demand(count)),
             among: among.map(|among| factor * price(among)),
-            after: more.map(|more| price(searcher.demand(&more, &machine))),
+            after: more.map(|more| price(searcher.estimate(&more, &machine).demand)),
         };
         let (mut plan, mut reason) = choose(count, rows, params.k, &prices);
-        if plan == WithinPlan::All && self.reads_all(&searcher.demand(&params, &machine)) {
+        if plan == WithinPlan::All && self.reads_all(&searcher.estimate(&params, &machine).demand) {
             plan = WithinPlan::Scan;
             reason = format!(
                 "all {rows} rows match, and a search compares all of them: queries share what is read"
@@ -190,7 +190,7 @@ impl Index {
         let last = prices.among.unwrap_or(f64::INFINITY).min(prices.scan);
         while let Some(before) = more.last()
             && let Some(next) = self.more_params(options, before.k.saturating_mul(MORE_TIMES), set)
-            && price(searcher.demand(&next, &machine)) < last
+            && price(searcher.estimate(&next, &machine).demand) < last
         {
             more.push(next);
         }

@@ -4,6 +4,7 @@ use super::pool::{AnsweredQuery, Answers};
 use super::request::Effort;
 use super::stored::StoredIndex;
 use crate::calibrate::reach::{Calibrated, QueryLengths, Reach, Unlike};
+use crate::cost::deviation::QueryMeans;
 use crate::error::IndexError;
 use crate::family::Knob;
 use crate::query::NO_ID;
@@ -26,6 +27,18 @@ impl PhaseTime {
     pub(super) fn of(clock: &Clock) -> Vec<PhaseTime> {
         let phases = Phase::ALL.map(|phase| PhaseTime { phase: phase.name(), ns: clock.ns(phase) });
         if phases.iter().any(|phase| phase.ns > 0) { phases.to_vec() } else { Vec::new() }
+    }
+}
+
+/// Returns the times of phases, each as `mean` converts it.
+pub(super) fn phase_means(phases: &[PhaseTime], mean: impl Fn(u64) -> f64) -> QueryMeans {
+    let of = |name: &str| mean(phases.iter().filter(|phase| phase.phase == name).map(|phase| phase.ns).sum());
+    QueryMeans {
+        navigate_ns: of("navigate"),
+        scan_ns: of("scan"),
+        rerank_ns: of("rerank"),
+        read_ns: of("read"),
+        ..QueryMeans::default()
     }
 }
 

@@ -116,7 +116,7 @@ impl OwnTotals {
         self.iter().find(|(counter, _)| counter.name == name).map(|(_, count)| count)
     }
 
-    fn merge(&mut self, other: &OwnTotals) {
+    pub(crate) fn merge(&mut self, other: &OwnTotals) {
         for (counter, count) in other.iter() {
             match self.0.iter_mut().find(|(own, _)| own.name == counter.name) {
                 Some((_, sum)) => *sum += count,

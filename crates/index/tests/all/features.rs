@@ -3,14 +3,15 @@
 
 use crate::cases::{CaseSelection, full_or_quick, quick_build};
 use crate::clustered::vectors;
+use bathyal_index::cost::deviation::judge;
 use bathyal_index::families::flat::FlatOptions;
 use bathyal_index::families::lsh::LshOptions;
 use bathyal_index::{
-    BuildOptions, ClusterOptions, Effort, FamilyOptions, GraphOptions, Index, IndexError, OpenOptions,
-    RangeOptions, SearchOptions, SpannOptions, TierChoice, build, search_many,
+    BuildOptions, ClusterOptions, Effort, FamilyOptions, GraphLayoutChoice, GraphOptions, Index, IndexError,
+    OpenOptions, RangeOptions, SearchOptions, SpannOptions, TierChoice, build, search_many,
 };
 use bathyal_kernels::{Element, Metric};
-use bathyal_tier::Control;
+use bathyal_tier::{Control, TierProfile};
 use bathyal_vectors::groundtruth::exact_neighbors;
 use bathyal_vectors::progress::Silent;
 use bathyal_vectors::{IdFile, IdWriter, VectorFile};
@@ -253,6 +254,93 @@ fn explanations_agree_with_searches() {
             assert!(index.explain(&queries, 5, &options, Control::default()).is_err());
         }
     }
+}
+
+/// The means of a batch are those of its queries, answered one at a time, and the judge sees the same numbers.
+#[test]
+fn explanations_of_several_queries_have_their_means() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, queries) = (vectors(Element::U8, 2000, 32, 1), vectors(Element::U8, 5, 32, 2));
+    for family in FAMILIES {
+        let path = dir.path().join(format!("{family:?}"));
+        build_index(&path, &data, family, Metric::L2);
+        let index = Index::open(&path, &OpenOptions::default()).unwrap();
+        let options = SearchOptions::default();
+        let batch = index.explain_batch(&queries, 1..4, &options, Control::default()).unwrap();
+        let single = |row| index.explain(&queries, row, &options, Control::default()).unwrap();
+        let singles = [single(1), single(2), single(3)];
+        let mean = |number: &dyn Fn(&bathyal_index::Explanation) -> f64| {
+            singles.iter().map(number).sum::<f64>() / singles.len() as f64
+        };
+        let (actual, predicted) = (&batch.actual, &batch.predicted);
+        for (found, expected) in [
+            (actual.rounds, mean(&|one| f64::from(one.hops))),
+            (actual.reads, mean(&|one| f64::from(one.reads))),
+            (actual.bytes, mean(&|one| one.bytes as f64)),
+            (actual.code_distances, mean(&|one| f64::from(one.code_distances))),
+            (actual.full_distances, mean(&|one| f64::from(one.full_distances))),
+            (predicted.rounds, singles[0].predicted.hops),
+            (predicted.reads, singles[0].predicted.reads),
+            (predicted.bytes, singles[0].predicted.moved_bytes),
+            (predicted.total_ns, singles[0].predicted.total_ns),
+            (predicted.navigate_ns, singles[0].predicted.navigate_ns),
+        ] {
+            assert!((found - expected).abs() < 1e-6 * expected.max(1.0), "{family:?}: {found} {expected}");
+        }
+        assert_eq!((batch.queries, batch.k, batch.search_list), (3, 10, singles[0].search_list));
+        for (own, counter) in batch.own.iter().map(|(counter, total)| (total, counter.name)) {
+            assert_eq!(own, singles.iter().map(|one| one.own.of(counter).unwrap()).sum::<u64>(), "{counter}");
+        }
+        assert_eq!(batch.tiers.iter().map(|tier| tier.reads).sum::<f64>(), actual.reads);
+        assert_eq!(batch.failed, judge(predicted, actual, batch.factor));
+        for rows in [4..6, 2..2] {
+            let refused = index.explain_batch(&queries, rows, &options, Control::default());
+            assert!(refused.unwrap_err().to_string().contains("5 queries"));
+        }
+    }
+}
+
+/// A graph with a page for each vector moves too many bytes for a narrow device, and says so.
+#[test]
+fn a_layout_that_does_not_suit_the_tier_is_named_in_a_note() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, queries) = (vectors(Element::U8, 2000, 32, 1), vectors(Element::U8, 5, 32, 2));
+    let narrow = |bandwidth_bytes_per_s| TierProfile {
+        kind: "narrow".into(),
+        method: String::new(),
+        granularity: 64,
+        alignment: 1,
+        addressable: true,
+        latency_ns: 300,
+        iops: 0.0,
+        bandwidth_bytes_per_s,
+        depth: 64,
+        issue_ns: 0,
+    };
+    let noted = |layout, bandwidth| {
+        let path = dir.path().join(format!("{layout:?}"));
+        if !path.exists() {
+            let options = GraphOptions { max_degree: 24, search_list: 50, layout, ..GraphOptions::default() };
+            let options = BuildOptions { threads: 2, ..quick_build(FamilyOptions::from(options)) };
+            build(&data, &path, &options, &Silent).unwrap();
+        }
+        let profile = Some(narrow(bandwidth));
+        let open = OpenOptions { tier: TierChoice::Dram, profile, ..OpenOptions::default() };
+        let index = Index::open(&path, &open).unwrap();
+        let options = SearchOptions { threads: 1, ..SearchOptions::default() };
+        let notes = index.search(&queries, &options, Control::default()).unwrap().notes;
+        let advice = index.layout_advice(&options).unwrap();
+        assert_eq!(notes, Vec::from_iter(advice.map(|advice| advice.note())));
+        advice
+    };
+    // A hundred megabytes a second take far longer for pages than the processor for the query.
+    let advice = noted(GraphLayoutChoice::Padded, 1e8).unwrap();
+    assert_eq!((advice.layout, advice.other), ("padded", "csr"));
+    assert!(advice.times >= 1.5 && advice.bytes > 5.0 * advice.other_bytes, "{advice:?}");
+    assert_eq!(noted(GraphLayoutChoice::Padded, 0.0), None, "the bandwidth is not known");
+    assert_eq!(noted(GraphLayoutChoice::Padded, 1e12), None, "the processor is slower than the device");
+    assert_eq!(noted(GraphLayoutChoice::Csr, 1e8), None, "no layout moves fewer bytes");
+    assert_eq!(noted(GraphLayoutChoice::PageLocal, 1e8), None, "it cannot be converted");
 }
 
 #[test]

@@ -22,7 +22,7 @@ const ASSUMED_REQUESTS_PER_S: f64 = 5_500.0;
 /// The assumed bytes a second of a machine's link to its store.
 const ASSUMED_BYTES_PER_S: f64 = 625e6;
 /// The processor time of a request and its response in nanoseconds, measured on small ranges.
-const ISSUE_NS: u64 = 45_000;
+pub const REQUEST_NS: u64 = 45_000;
 
 /// An immutable object of a store, as it is read.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ fn profile(client: &Client) -> TierProfile {
         iops: positive_or(shaping.map(|s| s.requests_per_s), ASSUMED_REQUESTS_PER_S),
         bandwidth_bytes_per_s: positive_or(shaping.map(|s| s.bytes_per_s), ASSUMED_BYTES_PER_S),
         depth: u32::try_from(client.max_requests()).unwrap_or(u32::MAX),
-        issue_ns: ISSUE_NS,
+        issue_ns: REQUEST_NS,
     }
 }
 

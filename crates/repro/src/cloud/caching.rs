@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use bathyal_console::Failure;
 use bathyal_index::COUNTED_ROUNDS;
+use bathyal_index::cost::demand::Demand;
 use bathyal_tier::Tier;
 use bathyal_tier::layer::trace::{Trace, TraceRecord, TraceTier};
 use serde::Serialize;
 
 use super::effort::{BEAM, SweepEffort};
 use super::measure::CloudExperiment;
-use super::model::{QueryCost, predict};
 use super::points::{CloudPoint, Measurements, compute_ns, per_query};
 use super::policy::{EvictionPolicy, S3Fifo, SegmentedLru};
 use super::sets::CloudSet;
@@ -69,7 +69,9 @@ struct TracedSearch {
     index: String,
     effort: SweepEffort,
     recall: f64,
-    cost: QueryCost,
+    demand: Demand,
+    /// Waits of a query for reads.
+    waits: f64,
     queries: Vec<Waves>,
 }
 
@@ -159,11 +161,11 @@ fn trace_search(
     }
     records.sort_by_key(|record| record.submitted_ns);
     let mean = |total: u64| per_query(&result, total);
-    let cost = QueryCost {
+    let waits = count_waves(&records) / result.latencies_ns.len().max(1) as f64;
+    let demand = Demand {
         rounds: mean(result.totals.hops),
-        waves: count_waves(&records) / result.latencies_ns.len().max(1) as f64,
-        requests: mean(result.requests.map_or(0, |requests| requests.requests)),
-        bytes: mean(result.totals.bytes),
+        reads: mean(result.requests.map_or(0, |requests| requests.requests)),
+        moved_bytes: mean(result.totals.bytes),
         compute_ns: mean(compute_ns(&result)),
     };
     let is_graph = matches!(subject, CloudSubject::Graph { .. });
@@ -177,7 +179,7 @@ fn trace_search(
             .collect()
     });
     let queries = queries.collect();
-    Ok(Some(TracedSearch { index: subject.name(), effort, recall, cost, queries }))
+    Ok(Some(TracedSearch { index: subject.name(), effort, recall, demand, waits, queries }))
 }
 
 /// Counts the submissions; each belongs to one query.
@@ -233,19 +235,17 @@ fn replay(
     let (hit_rate, byte_hit_rate) = (share(hits, all), share(hit_bytes, all_bytes));
     let queries = traced.queries.len() as u64;
     let missing_waves = 1.0 - share(saved, waves);
-    let uncached = traced.cost;
-    let cached = QueryCost {
+    let (uncached, store) = (traced.demand, experiment.emulation.times());
+    let cached = Demand {
         rounds: uncached.rounds * missing_waves,
-        waves: uncached.waves * missing_waves,
-        requests: uncached.requests * (1.0 - hit_rate),
-        bytes: uncached.bytes * (1.0 - byte_hit_rate),
+        reads: uncached.reads * (1.0 - hit_rate),
+        moved_bytes: uncached.moved_bytes * (1.0 - byte_hit_rate),
         ..uncached
     };
     let computed = |concurrency: usize| {
-        let qps = |cost| {
-            predict(cost, &experiment.emulation.shaping, concurrency as f64, experiment.cores as f64).qps
-        };
-        (concurrency, qps(&uncached), qps(&cached))
+        let qps =
+            |demand, waits| store.predict(demand, waits, concurrency as f64, experiment.cores as f64).qps;
+        (concurrency, qps(&uncached, traced.waits), qps(&cached, traced.waits * missing_waves))
     };
     CacheResult {
         index: traced.index.clone(),

@@ -4,6 +4,8 @@
 use std::time::Instant;
 
 use bathyal_console::{Console, Failure};
+use bathyal_index::cost::demand::Demand;
+use bathyal_index::cost::store::StorePrediction;
 use bathyal_index::families::spann::SpannEntry;
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::{Index, SearchResult};
@@ -15,7 +17,6 @@ use serde::Serialize;
 
 use super::arguments::CloudArguments;
 use super::effort::{FINAL_RECALL, SweepEffort};
-use super::model::{QueryCost, StorePrediction, predict};
 use super::plan::PlannedIndex;
 use super::points::{CloudPoint, LoadPoint, Measurements, Size, compute_ns, per_query, phase_ns};
 use super::sets::{CloudSet, rows_of};
@@ -212,16 +213,14 @@ impl CloudExperiment<'_> {
         if point.bytes * concurrency as f64 > MOST_BYTES_IN_FLIGHT {
             return Ok(None);
         }
-        let shaping = &self.emulation.shaping;
-        let cores = self.cores as f64;
-        let cost = QueryCost {
+        let (store, cores) = (self.emulation.times(), self.cores as f64);
+        let demand = Demand {
             rounds: point.rounds,
-            waves: point.waves,
-            requests: point.requests,
-            bytes: point.bytes,
+            reads: point.requests,
+            moved_bytes: point.bytes,
             compute_ns: point.compute_us * 1e3,
         };
-        let prediction = predict(&cost, shaping, concurrency as f64, cores);
+        let prediction = store.predict(&demand, point.waves, concurrency as f64, cores);
         let fitting = (prediction.qps * self.arguments.cell_seconds()) as usize;
         let most = (concurrency * MOST_ROUNDS.0).max(MOST_ROUNDS.1);
         let queries = rows_of(&set.query_set.queries, fitting.clamp(concurrency * LEAST_ROUNDS, most))?;
@@ -230,17 +229,16 @@ impl CloudExperiment<'_> {
         let result = index.search(&queries, &options, self.control)?;
         let sent = result.requests.unwrap_or_default();
         let mean = |total: u64| per_query(&result, total);
-        let cost = QueryCost {
+        let demand = Demand {
             rounds: mean(result.totals.hops),
-            // The buffers of a thread limit a wave, so the waves of a round are about the same for other
-            // queries.
-            waves: point.waves / point.rounds.max(1e-9) * mean(result.totals.hops),
-            requests: mean(sent.requests),
-            bytes: mean(sent.received_bytes),
+            reads: mean(sent.requests),
+            moved_bytes: mean(sent.received_bytes),
             compute_ns: mean(compute_ns(&result)),
         };
-        let prediction = predict(&cost, shaping, concurrency as f64, cores);
-        Ok(Some(load(&result, (parallelism, concurrency), &cost, prediction)))
+        // The buffers of a thread limit a wave, so the waves of a round are about the same for other queries.
+        let waves = point.waves / point.rounds.max(1e-9) * demand.rounds;
+        let prediction = store.predict(&demand, waves, concurrency as f64, cores);
+        Ok(Some(load(&result, (parallelism, concurrency), &demand, prediction)))
     }
 }
 
@@ -248,7 +246,7 @@ impl CloudExperiment<'_> {
 fn load(
     result: &SearchResult,
     (parallelism, concurrency): (Parallelism, usize),
-    cost: &QueryCost,
+    demand: &Demand,
     prediction: StorePrediction,
 ) -> LoadPoint {
     let sent = result.requests.unwrap_or_default();
@@ -263,6 +261,7 @@ fn load(
     let queries = latencies.len();
     let qps = queries as f64 / result.seconds.max(1e-9);
     let mean_ms = all_ns as f64 / 1e6 / queries.max(1) as f64;
+    let (plain_ms, predicted_ms) = (prediction.plain_ns / 1e6, prediction.latency_ns / 1e6);
     LoadPoint {
         emulated: true,
         concurrency,
@@ -274,7 +273,7 @@ fn load(
         p50_ms: percentile(0.5),
         p99_ms: percentile(0.99),
         round_ms: phase_ns(result, "read") as f64 / 1e6 / result.totals.hops.max(1) as f64,
-        requests: cost.requests,
+        requests: demand.reads,
         retries: sent.retries,
         hedges: sent.hedges,
         throttled: sent.throttled,
@@ -283,12 +282,12 @@ fn load(
         navigate_share: share("navigate"),
         scan_share: share("scan"),
         rerank_share: share("rerank"),
-        plain_ms: prediction.plain_ms,
-        predicted_ms: prediction.latency_ms,
+        plain_ms,
+        predicted_ms,
         predicted_qps: prediction.qps,
-        bound: prediction.bound,
-        plain_error: (concurrency == 1).then(|| prediction.plain_ms / mean_ms.max(1e-9) - 1.0),
-        latency_error: prediction.latency_ms / mean_ms.max(1e-9) - 1.0,
+        bound: prediction.bound.name(),
+        plain_error: (concurrency == 1).then(|| plain_ms / mean_ms.max(1e-9) - 1.0),
+        latency_error: predicted_ms / mean_ms.max(1e-9) - 1.0,
         qps_error: prediction.qps / qps.max(1e-9) - 1.0,
     }
 }

@@ -6,7 +6,6 @@ pub mod arguments;
 mod caching;
 mod effort;
 mod measure;
-mod model;
 mod plan;
 mod points;
 mod policy;

@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use bathyal_console::{Console, Failure};
 use bathyal_index::cost::processor::Processor;
+use bathyal_index::cost::store::StoreTimes;
 use bathyal_index::locate::holding;
 use bathyal_index::open::WrapTier;
 use bathyal_index::{CopyOptions, Index, IndexError, OpenOptions, PruneOptions, StoreOptions, copy};
+use bathyal_object::tier::REQUEST_NS;
 use bathyal_object::{Shaper, Shaping};
 use bathyal_tier::TierProfile;
 
@@ -22,8 +24,6 @@ const FOLDER: &str = "memory://repro";
 /// Limit of requests in flight: more than the paper's store starts within its first byte, so the store's own
 /// limit binds.
 const MOST_REQUESTS: &str = "max_requests=2048";
-/// Processor nanoseconds of a request; the tier of object stores has the same number.
-const ISSUE_NS: u64 = 45_000;
 
 /// The emulated store.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +42,17 @@ impl Emulation {
         Emulation { name: store.name(), shaping: store.shaping(), hedge, seed }
     }
 
+    /// Returns the times of the store for predictions.
+    pub(super) fn times(&self) -> StoreTimes {
+        StoreTimes {
+            first_byte_ns: self.shaping.first_byte_ms * 1e6,
+            spread: self.shaping.spread,
+            requests_per_s: self.shaping.requests_per_s,
+            bytes_per_s: self.shaping.bytes_per_s,
+            request_ns: REQUEST_NS as f64,
+        }
+    }
+
     /// Returns a fixed profile of the store for searches, so that their requests do not depend on earlier
     /// measurements.
     fn profile(&self) -> TierProfile {
@@ -55,7 +66,7 @@ impl Emulation {
             iops: self.shaping.requests_per_s,
             bandwidth_bytes_per_s: self.shaping.bytes_per_s,
             depth: 0,
-            issue_ns: ISSUE_NS,
+            issue_ns: REQUEST_NS,
         }
     }
 }

@@ -2,14 +2,16 @@
 //!
 //! The model is a closed queueing network. Each round of a query has a read and a launch with fixed delays.
 //! Between them the query queues for five resources, each of which serves one query after the other with the
-//! service time that [`Machine::demands`] gives. Mean value analysis (Reiser & Lavenberg, JACM 1980) then
-//! gives the mean throughput and latency, exactly if service times are exponential. Waiting queries share
-//! launches, so launches are a delay and no queue. Real disks and cards are more regular than exponential,
-//! and real queries less regular: the model has only their mean.
+//! service time that the cost model gives (`CardMachine::demands`). Mean value analysis then gives the mean
+//! throughput and latency, exactly if service times are exponential. Waiting queries share launches, so
+//! launches are a delay and no queue. Real disks and cards are more regular than exponential, and real
+//! queries less regular: the model has only their mean.
 
+use bathyal_index::cost::card::CardDemand;
+use bathyal_index::cost::queueing::closed_network;
 use serde::Serialize;
 
-use super::model::{Machine, QueryDemand};
+use super::model::Machine;
 
 /// Numbers of queries in flight.
 pub(super) const IN_FLIGHT: [u32; 9] = [1, 4, 16, 64, 256, 1024, 4096, 16_384, 65_536];
@@ -21,6 +23,8 @@ pub(super) struct LoadRow {
     pub(super) index: &'static str,
     #[serde(flatten)]
     pub(super) load: LoadPrediction,
+    /// The same if reads go through the system.
+    pub(super) through_system: LoadPrediction,
 }
 
 /// Prediction for one number of queries in flight.
@@ -38,8 +42,8 @@ pub(super) struct LoadPrediction {
 
 impl Machine {
     /// Returns the predictions for queries with this demand and this many rounds.
-    pub(super) fn loads(&self, demand: &QueryDemand, rounds: f64) -> Vec<LoadPrediction> {
-        let demands = self.demands(demand).map(|(_, seconds)| seconds);
+    pub(super) fn loads(&self, demand: &CardDemand, rounds: f64) -> Vec<LoadPrediction> {
+        let demands = self.card.demands(demand).map(|(_, seconds)| seconds);
         let delay = rounds * (self.read_us + self.launch_us) * 1e-6;
         let alone = delay + demands.iter().sum::<f64>();
         let slowest = demands.iter().copied().fold(0.0, f64::max);
@@ -54,43 +58,24 @@ impl Machine {
     }
 }
 
-/// Returns the throughput of a closed network of stations with `demands` and one `delay`, all in seconds, for
-/// each of `populations`, which must ascend.
-fn closed_network(demands: &[f64], delay: f64, populations: &[u32]) -> Vec<(u32, f64)> {
-    let mut queues = vec![0.0; demands.len()];
-    let (mut populations_left, mut found) = (populations.iter().copied().peekable(), Vec::new());
-    for customers in 1..=populations.last().copied().unwrap_or(0) {
-        let waits: Vec<f64> =
-            demands.iter().zip(&queues).map(|(demand, queue)| demand * (1.0 + queue)).collect();
-        let throughput = f64::from(customers) / (delay + waits.iter().sum::<f64>());
-        queues.iter_mut().zip(&waits).for_each(|(queue, wait)| *queue = throughput * wait);
-        if populations_left.next_if_eq(&customers).is_some() {
-            found.push((customers, throughput));
-        }
-    }
-    found
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn one_station_with_a_delay_matches_the_machine_repair_model() {
-        // By hand: 1 / (1 + 1) leaves half a customer at the station, then 2 / (1 + 1.5).
-        let found = closed_network(&[1.0], 1.0, &[1, 2]);
-        assert_eq!(found, [(1, 0.5), (2, 0.8)]);
-        // Two equal stations without a delay: N / (N + 1).
-        let found = closed_network(&[1.0, 1.0], 0.0, &[1, 3, 9]);
-        for ((customers, throughput), expected) in found.iter().zip([0.5, 0.75, 0.9]) {
-            assert!((throughput - expected).abs() < 1e-12, "{customers}: {throughput}");
-        }
-    }
+    use bathyal_index::cost::card::{CardMachine, HostTimes};
 
     #[test]
     fn throughput_and_latency_rise_with_queries_in_flight() {
-        let machine = super::super::model::tests::paper_machine();
-        let demand = QueryDemand {
+        let card = CardMachine {
+            ssds: 6,
+            ssd_reads: 2.44e6,
+            link: 24e9,
+            card_memory: 1.555e12,
+            card_operations: 9.7e12,
+            cores: 8,
+            host: HostTimes::PAPER,
+        };
+        let machine = Machine { card, read_us: 80.0, launch_us: 30.0, price: 36_939.0 };
+        let demand = CardDemand {
             pages: 20.0,
             vector_bytes: 2560.0,
             sent_bytes: 5000.0,

@@ -5,6 +5,7 @@ use std::path::Path;
 use bathyal_console::{Console, Failure};
 use bathyal_gpu::graph::Codes;
 use bathyal_gpu::{hops, scans};
+use bathyal_index::cost::card::CardDemand;
 use bathyal_index::format::manifest::Manifest;
 use bathyal_index::{DEFAULT_BEAM_WIDTH, Effort, Index, OpenOptions, SearchOptions, SearchResult, inspect};
 use bathyal_kernels::quantize::{Codec, PlaneCodes};
@@ -14,9 +15,9 @@ use bathyal_vectors::progress::{Progress, Silent};
 
 use super::arguments::GustannArguments;
 use super::latency::LoadRow;
-use super::model::QueryDemand;
+use super::model::Machine;
 use super::rows::{GustannRecord, SearchRow};
-use super::subjects::{ALL, GustannSubject};
+use super::subjects::{ALL, CLUSTER, GustannSubject};
 use super::walk::StartPoints;
 use crate::records::Records;
 use crate::sets::DataSet;
@@ -33,7 +34,7 @@ const HOP_OPERATIONS: (f64, f64) = (14.0, 22.0);
 /// Integer operations per byte of a code in `scan.cu`: two table look-ups and two weighted entries.
 const SCAN_OPERATIONS: f64 = 12.0;
 /// Most disks in a prediction.
-const MOST_DISKS: u32 = 6;
+pub(super) const MOST_DISKS: u32 = 6;
 
 /// Arguments and environment of all measurements.
 pub(super) struct GustannExperiment<'a> {
@@ -77,10 +78,18 @@ impl GustannExperiment<'_> {
         let rows = rows.iter().filter(|row| row.asked == RECALLS[0] && row.on_card);
         let loads_of_row = |row: &SearchRow| {
             let (set, index) = (row.set.clone(), row.index);
+            let system = self.arguments.system_times().on(machine, index == CLUSTER);
             let loads = machine.loads(&row.demand, row.rounds);
-            loads.into_iter().map(move |load| LoadRow { set: set.clone(), index, load })
+            let through_system = system.loads(&row.demand, row.rounds);
+            let both = loads.into_iter().zip(through_system);
+            both.map(move |(load, through_system)| LoadRow { set: set.clone(), index, load, through_system })
         };
         rows.flat_map(loads_of_row).collect()
+    }
+
+    /// Returns `machine` with reads through the system.
+    fn through_system(&self, machine: Machine, subject: GustannSubject) -> Machine {
+        self.arguments.system_times().on(machine, !subject.is_graph())
     }
 
     /// Builds the index if it does not exist, and searches it at each of `recalls`.
@@ -135,7 +144,7 @@ impl GustannExperiment<'_> {
         let scored = card_index.scored(pages, pivots, mean(totals.code_distances));
         let demand = card_index.demand(pages, compared, sent, scored);
         // A card that receives whole records or pages compares the vectors itself.
-        let sending = |bytes: f64| QueryDemand { sent_bytes: bytes, vector_bytes: 0.0, ..demand };
+        let sending = |bytes: f64| CardDemand { sent_bytes: bytes, vector_bytes: 0.0, ..demand };
         let machine = self.arguments.machine(self.arguments.ssds);
         let (record_bytes, page_bytes) = (sent.max(record), pages * PAGE_BYTES);
         Ok(SearchRow {
@@ -160,6 +169,7 @@ impl GustannExperiment<'_> {
             code_bytes: card_index.codes.code_bytes as u32,
             demand,
             prediction: machine.predict(&demand),
+            through_system: self.through_system(machine, card_index.subject).predict(&demand),
             by_disks: (1..=MOST_DISKS).map(|disks| self.arguments.machine(disks).predict(&demand)).collect(),
             sending_records: machine.predict(&sending(record_bytes)),
             sending_pages: machine.predict(&sending(page_bytes)),
@@ -223,13 +233,13 @@ impl CardIndex {
     }
 
     /// Returns the demand of a query on each resource of a machine.
-    fn demand(&self, pages: f64, vector_bytes: f64, sent_bytes: f64, scored: f64) -> QueryDemand {
+    fn demand(&self, pages: f64, vector_bytes: f64, sent_bytes: f64, scored: f64) -> CardDemand {
         let (card_bytes, card_operations) = (scored * self.code_line(), scored * self.operations());
-        QueryDemand { pages, vector_bytes, sent_bytes, card_bytes, card_operations }
+        CardDemand { pages, vector_bytes, sent_bytes, card_bytes, card_operations }
     }
 
     /// Returns the demand of a walk over a graph that first scores `pivots` pivots.
-    pub(super) fn walk_demand(&self, walk: &WalkCounts, pivots: usize, vector_bytes: f64) -> QueryDemand {
+    pub(super) fn walk_demand(&self, walk: &WalkCounts, pivots: usize, vector_bytes: f64) -> CardDemand {
         let (sent, _) = self.sent(walk, vector_bytes);
         self.demand(walk.pages, walk.pages * vector_bytes, sent, self.scored(walk.pages, pivots, 0.0))
     }

@@ -10,6 +10,7 @@ mod measure;
 mod model;
 mod pivots;
 mod queries;
+mod recompute;
 mod rows;
 mod subjects;
 mod walk;
@@ -24,6 +25,9 @@ use arguments::GustannArguments;
 use measure::GustannExperiment;
 
 pub(crate) fn run(arguments: &GustannArguments, console: &Console) -> Result<(), Failure> {
+    if let Some(counted) = &arguments.recompute {
+        return recompute::run(arguments, counted, console);
+    }
     make_folders(&arguments.work, &arguments.output)?;
     let sets = sets::open(&arguments.set_arguments(), console)?;
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };

@@ -154,7 +154,7 @@ impl GustannExperiment<'_> {
         let (machine, evenness) =
             (self.arguments.machine(self.arguments.ssds), in_step(&pages, self.arguments.ssds));
         let prediction = machine.predict(&demand);
-        let disks = machine.disks_qps(&demand) * evenness;
+        let disks = machine.card.disks_qps(&demand) * evenness;
         Ok(StartRow {
             set: set.name.clone(),
             begin,

@@ -1,10 +1,11 @@
 //! The measurements, one line of `records.jsonl` each.
 
+use bathyal_index::cost::card::CardDemand;
 use serde::Serialize;
 
 use super::copies::CopyRow;
 use super::latency::LoadRow;
-use super::model::{QueryDemand, ThroughputPrediction};
+use super::model::ThroughputPrediction;
 use super::pivots::StartRow;
 use super::queries::QueryRow;
 
@@ -47,9 +48,11 @@ pub(super) struct SearchRow {
     pub(super) slot_bytes: u64,
     pub(super) code_bytes: u32,
     #[serde(rename = "asks")]
-    pub(super) demand: QueryDemand,
+    pub(super) demand: CardDemand,
     /// With the machine's number of disks.
     pub(super) prediction: ThroughputPrediction,
+    /// The same if reads go through the system, and with the time of a query for groups and tables.
+    pub(super) through_system: ThroughputPrediction,
     /// With one disk, two, and so on.
     pub(super) by_disks: Vec<ThroughputPrediction>,
     /// With the machine's number of disks, if whole records or whole pages are sent.

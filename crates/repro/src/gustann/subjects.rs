@@ -9,6 +9,9 @@ use bathyal_index::{BuildOptions, ClusterOptions, FamilyOptions, GraphLayoutChoi
 use super::arguments::GustannArguments;
 use crate::sets::DataSet;
 
+/// The name of groups.
+pub(super) const CLUSTER: &str = "cluster";
+
 /// An index and how it is searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GustannSubject {
@@ -33,7 +36,7 @@ impl GustannSubject {
             GustannSubject::GraphAlone => "graph-beam-1",
             GustannSubject::Graph => "graph",
             GustannSubject::PageLocal => "graph-page-local",
-            GustannSubject::Cluster => "cluster",
+            GustannSubject::Cluster => CLUSTER,
         }
     }
 
@@ -50,7 +53,7 @@ impl GustannSubject {
         match self {
             GustannSubject::GraphAlone | GustannSubject::Graph => "graph-padded",
             GustannSubject::PageLocal => "graph-page-local",
-            GustannSubject::Cluster => "cluster",
+            GustannSubject::Cluster => CLUSTER,
         }
     }
 

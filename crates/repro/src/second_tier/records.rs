@@ -2,9 +2,8 @@
 //! them.
 
 use bathyal_index::SearchTotals;
+use bathyal_index::cost::counters::{ListCost, QueryCost};
 use bathyal_index::cost::demand::{Execution, Prediction};
-use bathyal_index::families::graph::cost as graph;
-use bathyal_index::families::spann::cost::{self as lists, ListCost};
 use bathyal_index::format::postings::BLOCK_BYTES;
 use bathyal_tier::TierProfile;
 use serde::Serialize;
@@ -196,15 +195,12 @@ impl Record {
     /// Returns the cost of a query of posting lists that computes for `compute_ns`.
     fn list_cost(&self, compute_ns: f64) -> ListCost {
         ListCost {
-            lists: self.lists_per_query,
             hops: self.hops_per_query,
             reads: self.reads_per_query,
             small_reads: self.small_reads_per_query,
             bytes: self.bytes_per_query,
             vector_bytes: self.vector_bytes as u32,
             alignment: if self.device == FILE { BLOCK_BYTES as u32 } else { 1 },
-            centroids: self.code_distances_per_query,
-            vectors: self.full_distances_per_query,
             compute_ns,
         }
     }
@@ -212,14 +208,14 @@ impl Record {
     /// Returns the prediction of the family's cost model.
     fn prediction(&self, compute_ns: f64, device: &TierProfile, execution: &Execution) -> Prediction {
         if self.family == "lists" {
-            return lists::predict(&self.list_cost(compute_ns), device, execution);
+            return self.list_cost(compute_ns).demand(device.granularity).on(device, execution);
         }
-        let cost = graph::QueryCost {
+        let cost = QueryCost {
             hops: self.hops_per_query,
             reads: self.reads_per_query,
             bytes: self.bytes_per_query,
             compute_ns,
         };
-        graph::predict(&cost, device, execution)
+        cost.demand(device.granularity).on(device, execution)
     }
 }

@@ -83,3 +83,39 @@ fn starts_queries_and_loads_are_consistent(run_records: &RunRecords) {
         );
     }
 }
+
+/// Predictions follow from the counters alone, so that a run can be predicted again without its data.
+#[test]
+fn records_are_predicted_again_from_their_counters() {
+    let folder = tempfile::tempdir().unwrap();
+    let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/repro/gustann/minilm/records.jsonl");
+    std::fs::copy(kept, folder.path().join("kept.jsonl")).unwrap();
+    let line = "gustann --recompute kept.jsonl --output again --system-read-ns 3400 --tables-ns 5000";
+    repro(folder.path(), line).good();
+    let parse = |path: &str| -> Vec<serde_json::Value> {
+        let text = std::fs::read_to_string(folder.path().join(path)).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let (before, after) = (parse("kept.jsonl"), parse("again/records.jsonl"));
+    assert_eq!(before.len(), after.len());
+    assert_eq!(after[0]["predicted"]["through_system"]["read_ns"], 3400.0);
+    assert_eq!(after[0]["counted_on"], before[0].get("counted_on").unwrap_or(&before[0]["machine"]).clone());
+    for (before, after) in before.iter().zip(&after).skip(1) {
+        let asks = &after["asks"];
+        for key in ["pages", "recall", "rounds", "list", "asks"] {
+            assert_eq!(before[key], after[key], "{key}: {after}");
+        }
+        if asks.is_null() {
+            continue;
+        }
+        let (cluster, paper) = (after["index"] == "cluster", number(&after["prediction"], "qps"));
+        assert!((paper / number(&before["prediction"], "qps") - 1.0).abs() < 1e-9, "{after}");
+        let query_ns = if cluster { 24_000.0 } else { 5_000.0 };
+        let ns = number(asks, "pages") * 3400.0 + number(asks, "vector_bytes") * 0.03 + query_ns;
+        let qps = number(&after["through_system"], "qps");
+        assert!((qps / paper.min(8e9 / ns) - 1.0).abs() < 1e-9, "{after}");
+    }
+    repro(folder.path(), "gustann --recompute absent.jsonl").fails(1, &["absent.jsonl", "cannot be read"]);
+    std::fs::write(folder.path().join("other.jsonl"), "{\"of\":\"run\",\"paper\":\"cloud\"}\n").unwrap();
+    repro(folder.path(), "gustann --recompute other.jsonl").fails(1, &["a run of gustann"]);
+}

@@ -3,6 +3,7 @@
 
 use crate::cost::Machine;
 use crate::cost::demand::{Demand, moved_bytes};
+use crate::cost::work::{Estimate, Work};
 use crate::family::pages::OWN_PAGES;
 
 /// Random accesses to memory for finding a group, approximately: to the code of its centroid, and to rank it.
@@ -26,8 +27,8 @@ pub(super) struct ClusterShape {
 }
 
 impl ClusterShape {
-    /// Returns the demand of a query that scans `probes` groups and reads `candidates` candidates.
-    pub(super) fn demand(&self, probes: f64, candidates: f64, machine: &Machine<'_>) -> Demand {
+    /// Returns the estimate of a query that scans `probes` groups and reads `candidates` candidates.
+    pub(super) fn estimate(&self, probes: f64, candidates: f64, machine: &Machine<'_>) -> Estimate {
         let (processor, granularity) = (machine.processor, machine.profile.granularity);
         let (reads, bytes) = if self.lone {
             (candidates, self.vector_bytes)
@@ -38,13 +39,20 @@ impl ClusterShape {
         let absent = probes * self.absent_share.clamp(0.0, 1.0);
         let codes = if absent > 0.0 { moved_bytes(self.stored_codes, 1, granularity) } else { 0.0 };
         let finding = ACCESSES_PER_GROUP * processor.access_ns;
-        Demand {
+        let demand = Demand {
             rounds: if absent > 0.0 { 2.0 } else { 1.0 },
             reads: reads + absent,
             moved_bytes: reads * each + absent * codes,
-            compute_ns: probes * (finding + processor.resident_codes_ns(self.group_codes))
-                + reads * f64::from(bytes) * processor.vector_byte_ns,
-        }
+            compute_ns: 0.0,
+        };
+        let work = Work {
+            navigate_ns: probes * finding,
+            scan_ns: probes * processor.resident_codes_ns(self.group_codes),
+            rerank_ns: reads * f64::from(bytes) * processor.vector_byte_ns,
+            code_distances: probes * self.group_codes / f64::from(self.code_bytes.max(1)),
+            full_distances: reads * f64::from(bytes / self.vector_bytes.max(1)),
+        };
+        Estimate::of(demand, work)
     }
 }
 
@@ -69,7 +77,7 @@ mod tests {
     fn prices(shape: ClusterShape, profile: &TierProfile) -> (f64, f64) {
         let machine = Machine { profile, processor: &Processor::REFERENCE };
         let price =
-            |probes, candidates| shape.demand(probes, candidates, &machine).price_ns(&machine.device());
+            |probes, candidates| shape.estimate(probes, candidates, &machine).price_ns(&machine.device());
         (price(101.0, 50.0) - price(100.0, 50.0), price(100.0, 51.0) - price(100.0, 50.0))
     }
 
@@ -92,8 +100,8 @@ mod tests {
     fn codes_that_are_not_in_memory_add_a_round_of_reads() {
         let profile = device(1_000, 1.0, 64, 1e6);
         let machine = Machine { profile: &profile, processor: &Processor::REFERENCE };
-        let all = SIFT.demand(10.0, 50.0, &machine);
-        let half = ClusterShape { absent_share: 0.5, ..SIFT }.demand(10.0, 50.0, &machine);
+        let all = SIFT.estimate(10.0, 50.0, &machine).demand;
+        let half = ClusterShape { absent_share: 0.5, ..SIFT }.estimate(10.0, 50.0, &machine).demand;
         assert_eq!((all.rounds, all.reads, half.rounds, half.reads), (1.0, 50.0, 2.0, 55.0));
         assert_eq!(half.moved_bytes - all.moved_bytes, 5.0 * (3072.0 + 63.0));
     }

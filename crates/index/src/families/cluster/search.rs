@@ -10,6 +10,7 @@ use super::section::ClusterEntry;
 use crate::calibrate::solve::Solved;
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
+use crate::cost::work::Estimate;
 use crate::error::IndexError;
 use crate::family::capabilities::{CardSearch, EarlySearch, FilteredSearch, SingleVectors};
 use crate::family::pages::{PageReads, Pages};
@@ -92,6 +93,13 @@ impl Cluster {
             lone: self.reads_candidates_alone(),
             absent_share: 1.0 - (self.codes.len() as f64 + on_card) / all,
         }
+    }
+
+    /// Returns the nanoseconds that every query takes: for its tables, and for comparing the runs of groups.
+    fn preparation_ns(&self, machine: &Machine<'_>) -> f64 {
+        let processor = machine.processor;
+        let runs = self.centroids.compared_run_bytes() as f64 * processor.vector_byte_ns;
+        processor.preparation_ns(self.set.dim) + runs
     }
 
     /// Returns true if some of the codes are still arriving from a store.
@@ -380,10 +388,11 @@ impl Opened for Cluster {
         self.entry.effort(k, recall, &shape, machine)
     }
 
-    fn demand(&self, params: &SearchParams, machine: &Machine<'_>) -> Demand {
+    fn estimate(&self, params: &SearchParams, machine: &Machine<'_>) -> Estimate {
         let params = if self.arriving() { params.early() } else { *params };
         let probes = params.probes.min(self.centroids.groups());
-        self.shape().demand(probes as f64, params.wanted() as f64, machine)
+        let estimate = self.shape().estimate(probes as f64, params.wanted() as f64, machine);
+        estimate.with_preparation(self.preparation_ns(machine))
     }
 
     fn rows(&self) -> Box<dyn StoredRows + '_> {
@@ -446,7 +455,7 @@ impl FilteredSearch for Cluster {
         }
         let groups = self.groups_among(params, matches) as f64;
         let candidates = params.wanted().min(matches as usize);
-        Some(self.shape().demand(groups, candidates as f64, machine))
+        Some(self.shape().estimate(groups, candidates as f64, machine).demand)
     }
 }
 

@@ -254,7 +254,7 @@ impl ClusterEntry {
         let device = machine.device();
         let mut solved =
             probed::effort(curves, k, Target::Recall(recall), self.groups, |probes, candidates| {
-                shape.demand(probes, candidates, machine).price_ns(&device)
+                shape.estimate(probes, candidates, machine).price_ns(&device)
             })?;
         solved.effort.prune = scope::prune_of(&self.prunes, solved.effort.probes);
         Some(solved)

@@ -7,6 +7,7 @@ use super::section::{FlatCodes, FlatEntry};
 use crate::calibrate::solve::Solved;
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
+use crate::cost::work::Estimate;
 use crate::error::IndexError;
 use crate::family::capabilities::{FilteredSearch, PassRun, SharedPasses};
 use crate::family::pages::{PageReads, Pages};
@@ -100,6 +101,7 @@ impl Flat {
             all_bytes: self.entry.file.bytes as f64,
             reads: f64::from(self.entry.reads) * self.pages.layout.group_pages() as f64
                 / f64::from(self.unit_pages),
+            vectors: f64::from(self.set.vectors),
             codes: self.codes.as_ref().map_or(0.0, |coded| coded.bytes.len() as f64),
             vector_bytes: self.pages.layout.vector_bytes() as u32,
             page_bytes: self.entry.page_bytes,
@@ -298,7 +300,7 @@ impl Opened for Flat {
         Some(Solved { reached, ..solved })
     }
 
-    fn demand(&self, params: &SearchParams, machine: &Machine<'_>) -> Demand {
+    fn estimate(&self, params: &SearchParams, machine: &Machine<'_>) -> Estimate {
         match self.scans(params) {
             true => self.shape().scan(machine),
             false => self.shape().candidates(params.wanted() as f64, machine),
@@ -347,13 +349,13 @@ impl SharedPasses for Flat {
 impl FilteredSearch for Flat {
     fn among(&self, params: &SearchParams, matches: u32, machine: &Machine<'_>) -> Option<Demand> {
         if self.scans(params) {
-            return Some(self.shape().scan(machine));
+            return Some(self.shape().scan(machine).demand);
         }
         // Codes are scanned in chunks, and a chunk without a vector of the set is skipped.
         let chunks = f64::from(self.set.vectors).max(1.0) / CODES_AT_ONCE as f64;
         let share = (f64::from(matches) / chunks).min(1.0);
         let shape = self.shape();
-        let shape = FlatShape { codes: shape.codes * share, ..shape };
-        Some(shape.candidates(params.wanted() as f64, machine))
+        let shape = FlatShape { codes: shape.codes * share, vectors: f64::from(matches), ..shape };
+        Some(shape.candidates(params.wanted() as f64, machine).demand)
     }
 }

@@ -8,7 +8,7 @@ mod among;
 mod build;
 mod calibrate;
 mod connect;
-pub mod cost;
+mod cost;
 mod inspect;
 pub mod layout;
 mod local;

@@ -5,15 +5,17 @@
 //! vectors, which are compared exactly, so that re-ranking needs no further reads.
 
 use super::cost::GraphShape;
-use super::layout::GraphLayout;
+use super::layout::{CSR, GraphLayout, PADDED};
 use super::on_card::{CardQuery, GraphCard, MAX_BEAM_WIDTH};
 use super::page_search::width_after;
 use super::section::GraphEntry;
 use crate::calibrate::solve::Solved;
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
+use crate::cost::layout::LayoutEstimate;
+use crate::cost::work::Estimate;
 use crate::error::IndexError;
-use crate::family::capabilities::{CardSearch, FilteredSearch};
+use crate::family::capabilities::{CardSearch, FilteredSearch, OtherLayouts};
 use crate::family::rows::StoredRows;
 use crate::family::{CardUse, Scanned, Searcher};
 use crate::family::{OpenCapabilities, Opened, QueryState, query_state};
@@ -29,6 +31,9 @@ use bathyal_kernels::quantize::{CodeQuery, Codec};
 use bathyal_kernels::{CandidateList, Neighbor};
 use bathyal_tier::{Cx, Span};
 use std::sync::Arc;
+
+/// Most bytes of a packed record besides the vector and its links: checksum, id and degree.
+const PACKED_HEAD_BYTES: u64 = 10;
 
 /// An open graph, as searches use it.
 pub(crate) struct Graph {
@@ -64,6 +69,26 @@ impl Graph {
             max_degree: f64::from(self.entry.max_degree),
             vector_bytes: self.set.row_bytes() as f64,
             code_bytes: self.codec.code_bytes() as f64,
+            dim: self.set.dim,
+        }
+    }
+
+    /// Returns the layout to which the index can be converted, and the bytes of a read in it, at most; `None`
+    /// if it can only be built again.
+    fn other_layout(&self) -> Option<(&'static str, f64)> {
+        let vectors = self.set.vectors;
+        match &self.layout {
+            GraphLayout::Local(_) => None,
+            GraphLayout::Padded(_) => {
+                let id_bits = u32::BITS - vectors.saturating_sub(1).leading_zeros();
+                let links = u64::from(self.entry.max_degree) * u64::from(id_bits);
+                Some((CSR, (self.set.row_bytes() as u64 + PACKED_HEAD_BYTES + links.div_ceil(8)) as f64))
+            }
+            GraphLayout::Csr(_) => {
+                let dim = u32::try_from(self.set.dim).ok()?;
+                let layout = PageLayout::choose(self.set.element, dim, self.entry.max_degree).ok()?;
+                Some((PADDED, layout.read_bytes() as f64))
+            }
         }
     }
 
@@ -393,9 +418,9 @@ impl Opened for Graph {
         self.entry.effort(k, recall)
     }
 
-    fn demand(&self, params: &SearchParams, machine: &Machine<'_>) -> Demand {
+    fn estimate(&self, params: &SearchParams, machine: &Machine<'_>) -> Estimate {
         let candidates = params.wanted().min(self.set.vectors.max(1) as usize);
-        self.shape().demand(candidates as f64, params.beam_width as f64, machine)
+        self.shape().of_query(candidates as f64, params.beam_width as f64, machine)
     }
 
     fn rows(&self) -> Box<dyn StoredRows + '_> {
@@ -413,11 +438,33 @@ impl Opened for Graph {
     }
 
     fn capabilities(&self) -> OpenCapabilities<'_> {
-        OpenCapabilities { filter: Some(self), card: Some(self), ..OpenCapabilities::default() }
+        OpenCapabilities {
+            filter: Some(self),
+            card: Some(self),
+            layouts: Some(self),
+            ..OpenCapabilities::default()
+        }
     }
 
     fn query_state(self: Arc<Self>) -> Box<dyn QueryState> {
         query_state(self)
+    }
+}
+
+impl OtherLayouts for Graph {
+    fn layouts(&self, params: &SearchParams, machine: &Machine<'_>) -> Option<[LayoutEstimate; 2]> {
+        let (other, read_bytes) = self.other_layout().filter(|_| self.card.is_none())?;
+        let own = match &self.layout {
+            GraphLayout::Csr(_) => CSR,
+            _ => PADDED,
+        };
+        let candidates = params.wanted().min(self.set.vectors.max(1) as usize) as f64;
+        let estimate = |shape: GraphShape| shape.of_query(candidates, params.beam_width as f64, machine);
+        let shape = self.shape();
+        Some([
+            LayoutEstimate { layout: own, estimate: estimate(shape) },
+            LayoutEstimate { layout: other, estimate: estimate(GraphShape { read_bytes, ..shape }) },
+        ])
     }
 }
 
@@ -426,7 +473,8 @@ impl FilteredSearch for Graph {
         let candidates = params.wanted().min(matches as usize);
         let share = f64::from(matches) / f64::from(self.set.vectors.max(1));
         // With a card, the codes are not in memory.
-        self.card.is_none().then(|| self.shape().among(f64::from(matches), share, candidates as f64, machine))
+        let among = || self.shape().among(f64::from(matches), share, candidates as f64, machine).demand;
+        self.card.is_none().then(among)
     }
 }
 

@@ -3,6 +3,7 @@
 
 use crate::cost::Machine;
 use crate::cost::demand::{Demand, moved_bytes};
+use crate::cost::work::{Estimate, Work};
 
 /// Bytes of a cache line of the processor. A code may begin anywhere in a line, so on average it touches one
 /// line more than its bytes fill.
@@ -29,8 +30,8 @@ pub(super) struct LshShape {
 }
 
 impl LshShape {
-    /// Returns the demand of a query that reads `probes` blocks of each table and `candidates` candidates.
-    pub(super) fn demand(&self, probes: f64, candidates: f64, machine: &Machine<'_>) -> Demand {
+    /// Returns the estimate of a query that reads `probes` blocks of each table and `candidates` candidates.
+    pub(super) fn estimate(&self, probes: f64, candidates: f64, machine: &Machine<'_>) -> Estimate {
         let (processor, granularity) = (machine.processor, machine.profile.granularity);
         let probes = probes.clamp(1.0, self.blocks.max(1.0));
         let reads = self.tables * (probes / self.read_blocks).max(1.0);
@@ -39,15 +40,21 @@ impl LshShape {
         let code = self.code_ns(machine);
         let bytes = if self.lone { self.vector_bytes } else { self.page_bytes };
         let candidate_bytes = moved_bytes(f64::from(bytes), bytes, granularity);
-        Demand {
+        let demand = Demand {
             rounds: 2.0,
             reads: reads + candidates,
             moved_bytes: reads * moved_bytes(run, self.block_bytes, granularity)
                 + candidates * candidate_bytes,
-            compute_ns: entries * code
-                + self.hash_products * 4.0 * processor.stream_byte_ns
-                + candidates * f64::from(bytes) * processor.vector_byte_ns,
-        }
+            compute_ns: 0.0,
+        };
+        let work = Work {
+            navigate_ns: self.hash_products * 4.0 * processor.stream_byte_ns,
+            scan_ns: entries * code,
+            rerank_ns: candidates * f64::from(bytes) * processor.vector_byte_ns,
+            code_distances: entries,
+            full_distances: candidates * f64::from(bytes / self.vector_bytes.max(1)),
+        };
+        Estimate::of(demand, work)
     }
 
     /// Returns the demand of a query that scores the codes of `matches` vectors and reads `candidates`
@@ -93,7 +100,7 @@ mod tests {
         };
         let disk = device(80_000, 1.0, 512, 90_000.0);
         let machine = Machine { profile: &disk, processor: &Processor::REFERENCE };
-        let demand = |probes, candidates| shape.demand(probes, candidates, &machine);
+        let demand = |probes, candidates| shape.estimate(probes, candidates, &machine).demand;
         assert_eq!(
             (demand(1.0, 20.0).reads, demand(8.0, 20.0).reads, demand(64.0, 0.0).reads),
             (36.0, 36.0, 32.0)

@@ -10,6 +10,7 @@ use super::tables::HASH_ROWS;
 use crate::calibrate::solve::{Solved, Target};
 use crate::cost::Machine;
 use crate::cost::demand::Demand;
+use crate::cost::work::Estimate;
 use crate::error::IndexError;
 use crate::family::capabilities::{FilteredSearch, InsertBuckets, RatioTargets};
 use crate::family::pages::{PageReads, Pages};
@@ -374,7 +375,7 @@ impl Lsh {
 
     fn effort_to(&self, k: usize, target: Target, machine: &Machine<'_>) -> Option<Solved> {
         let (shape, device) = (self.shape(), machine.device());
-        self.entry.effort(k, target, |probes, list| shape.demand(probes, list, machine).price_ns(&device))
+        self.entry.effort(k, target, |probes, list| shape.estimate(probes, list, machine).price_ns(&device))
     }
 
     fn shape(&self) -> LshShape {
@@ -451,11 +452,11 @@ impl Opened for Lsh {
         self.effort_to(k, Target::Recall(recall), machine)
     }
 
-    fn demand(&self, params: &SearchParams, machine: &Machine<'_>) -> Demand {
+    fn estimate(&self, params: &SearchParams, machine: &Machine<'_>) -> Estimate {
         let shape = self.shape();
         // An additional bucket is read and scored like a table's own, but takes no hashing.
         let shape = LshShape { tables: shape.tables * (1.0 + params.multi_probe as f64), ..shape };
-        shape.demand(params.probes as f64, params.wanted() as f64, machine)
+        shape.estimate(params.probes as f64, params.wanted() as f64, machine)
     }
 
     fn rows(&self) -> Box<dyn StoredRows + '_> {

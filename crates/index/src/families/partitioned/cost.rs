@@ -5,6 +5,7 @@ use super::meta::navigation_list;
 use super::subindex::table::ALIGNMENT;
 use crate::cost::Machine;
 use crate::cost::demand::{Demand, moved_bytes};
+use crate::cost::work::{Estimate, Work};
 
 /// Distances of a walk in addition to those of its candidates: in the upper layers, and on the way to the
 /// neighbourhood.
@@ -28,25 +29,30 @@ pub(super) struct PartitionShape {
 }
 
 impl PartitionShape {
-    /// Returns the demand of a query that searches `probes` partitions with a candidate list of `list`.
-    pub(super) fn demand(&self, probes: f64, list: f64, machine: &Machine<'_>) -> Demand {
+    /// Returns the estimate of a query that searches `probes` partitions with a candidate list of `list`.
+    pub(super) fn estimate(&self, probes: f64, list: f64, machine: &Machine<'_>) -> Estimate {
         let processor = machine.processor;
         let read_bytes = moved_bytes(self.subindex_bytes, ALIGNMENT as u32, machine.profile.granularity);
+        let distances = |list: f64, vectors: f64| {
+            (LEAST_DISTANCES + list.min(vectors) * 2.0 * self.links * NEW_LINKS).min(vectors)
+        };
         let walk = |list: f64, vectors: f64| {
             let candidates = list.min(vectors);
-            let distances = (LEAST_DISTANCES + candidates * 2.0 * self.links * NEW_LINKS).min(vectors);
+            let distances = distances(list, vectors);
             distances * self.vector_bytes * processor.vector_byte_ns
                 + candidates * ACCESSES_A_CANDIDATE * processor.access_ns
         };
-        let finding = walk(navigation_list(probes as usize) as f64, self.partitions);
+        let navigation = navigation_list(probes as usize) as f64;
         // Read bytes are traversed once for the checksum, and once for the copy.
         let copying = probes * self.subindex_bytes * processor.stream_byte_ns * 2.0;
-        Demand {
-            rounds: 1.0,
-            reads: probes,
-            moved_bytes: probes * read_bytes,
-            compute_ns: finding + probes * walk(list, self.vectors) + copying,
-        }
+        let demand = Demand { rounds: 1.0, reads: probes, moved_bytes: probes * read_bytes, compute_ns: 0.0 };
+        let work = Work {
+            navigate_ns: walk(navigation, self.partitions),
+            rerank_ns: probes * walk(list, self.vectors) + copying,
+            full_distances: distances(navigation, self.partitions) + probes * distances(list, self.vectors),
+            ..Work::default()
+        };
+        Estimate::of(demand, work)
     }
 }
 
@@ -67,9 +73,9 @@ mod tests {
         };
         let nic = device(2_800, 12.5, 64, 1e7);
         let machine = Machine { profile: &nic, processor: &Processor::REFERENCE };
-        let price = |probes, list| shape.demand(probes, list, &machine).price_ns(&machine.device());
+        let price = |probes, list| shape.estimate(probes, list, &machine).price_ns(&machine.device());
         assert!(price(4.0, 50.0) < price(5.0, 50.0) && price(4.0, 50.0) < price(4.0, 60.0));
-        let demand = shape.demand(4.0, 50.0, &machine);
+        let demand = shape.estimate(4.0, 50.0, &machine).demand;
         assert_eq!((demand.rounds, demand.reads, demand.moved_bytes), (1.0, 4.0, 2.4e6));
         assert!((1e4..1e6).contains(&demand.compute_ns), "{demand:?}");
     }

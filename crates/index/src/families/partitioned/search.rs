@@ -12,7 +12,7 @@ use super::subindex::{self, SubIndex};
 use crate::calibrate::probed;
 use crate::calibrate::solve::{Solved, Target};
 use crate::cost::Machine;
-use crate::cost::demand::Demand;
+use crate::cost::work::Estimate;
 use crate::error::IndexError;
 use crate::family::capabilities::ReadCache;
 use crate::family::in_place::InPlace;
@@ -424,7 +424,7 @@ impl Searcher for Partitions {
 impl Opened for Partitions {
     fn effort(&self, k: usize, recall: f32, machine: &Machine<'_>) -> Option<Solved> {
         let (shape, device) = (self.shape(), machine.device());
-        let price = |probes: f64, list: f64| shape.demand(probes, list, machine).price_ns(&device);
+        let price = |probes: f64, list: f64| shape.estimate(probes, list, machine).price_ns(&device);
         let solved = probed::effort(
             &self.entry.calibration.curves,
             k,
@@ -437,9 +437,9 @@ impl Opened for Partitions {
         Some(Solved { reached: solved.reached && !lost, ..solved })
     }
 
-    fn demand(&self, params: &SearchParams, machine: &Machine<'_>) -> Demand {
+    fn estimate(&self, params: &SearchParams, machine: &Machine<'_>) -> Estimate {
         let probes = params.probes.clamp(1, self.table.count());
-        self.shape().demand(probes as f64, params.wanted() as f64, machine)
+        self.shape().estimate(probes as f64, params.wanted() as f64, machine)
     }
 
     fn rows(&self) -> Box<dyn StoredRows + '_> {

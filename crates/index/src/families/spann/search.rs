@@ -12,7 +12,7 @@ use super::section::SpannEntry;
 use super::wanted_rows::WantedRows;
 use crate::calibrate::solve::Solved;
 use crate::cost::Machine;
-use crate::cost::demand::Demand;
+use crate::cost::work::Estimate;
 use crate::error::IndexError;
 use crate::family::rows::StoredRows;
 use crate::family::{OpenCapabilities, Opened, QueryState, query_state};
@@ -457,15 +457,15 @@ impl Opened for Lists {
         let (shape, device, coded) = (self.shape(), machine.device(), self.codes.is_some());
         let curves = &self.entry.calibration.curves;
         effort::effort(curves, k, recall, (coded, self.entry.list_count), |probes, lists, candidates| {
-            shape.demand(probes, lists, candidates, machine).price_ns(&device)
+            shape.estimate(probes, lists, candidates, machine).price_ns(&device)
         })
     }
 
-    fn demand(&self, params: &SearchParams, machine: &Machine<'_>) -> Demand {
+    fn estimate(&self, params: &SearchParams, machine: &Machine<'_>) -> Estimate {
         let probes = params.probes.clamp(1, self.postings.lists());
         let lists = effort::scanned_lists(&self.entry.calibration.curves, probes, params.prune);
         let candidates = if self.codes.is_some() { params.wanted() } else { 0 };
-        self.shape().demand(probes as f64, lists, candidates as f64, machine)
+        self.shape().estimate(probes as f64, lists, candidates as f64, machine)
     }
 
     fn rows(&self) -> Box<dyn StoredRows + '_> {

@@ -71,6 +71,14 @@ impl Centroids {
         n.query.extend(n.coordinates.iter().flat_map(|v| v.to_le_bytes()));
     }
 
+    /// Returns the bytes of the rows of runs that every query compares, or of spans and the fewest runs.
+    pub(crate) fn compared_run_bytes(&self) -> usize {
+        match self.spans.is_empty() {
+            true => self.runs.len(),
+            false => self.spans.len() + MIN_SPANS * RUNS_PER_SPAN * 2 * self.dim,
+        }
+    }
+
     /// Fills `navigation` with the groups nearest to the query, as many as `scope` gives. The rows must have
     /// arrived.
     pub(crate) fn nearest(
