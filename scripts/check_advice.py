@@ -4,7 +4,7 @@ Prints one line for each index and device (measured / predicted, `*` outside of 
 and the 95th percentile of the errors. The queries that measure are not those that predict: `advise` gets the
 first half of QUERIES and the search the second.
 
-    python scripts/check_advice.py BASE QUERIES --metric l2 [--rows 100000] [--recall 0.95] [--command bathyal]
+    python scripts/check_advice.py BASE QUERIES --metric l2 [--rows 100000] [--recall 0.95]
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from collections.abc import Iterator
 from typing import Any
 
 WIDTHS = {".fbin": 4, ".f16bin": 2, ".u8bin": 1, ".i8bin": 1}
-NUMBERS = ("disk", "memory", "reads", "bytes", "qps", "p50", "build")
+NUMBERS = ("disk", "memory", "reads", "bytes", "cpu", "qps", "p50", "build")
 HEADER_BYTES = 8
+MEDIAN = 0.5
 
 
 def rows_of(path: pathlib.Path, chosen: Iterator[int], target: pathlib.Path) -> int:
@@ -63,7 +64,9 @@ class Command:
         return answer
 
 
-def measured(command: Command, predicted: dict[str, Any], folder: pathlib.Path, given: Any) -> dict[str, float]:
+def measured(
+    command: Command, predicted: dict[str, Any], folder: pathlib.Path, given: Any
+) -> dict[str, float]:
     """Searches the built index on the device of a prediction, and returns the numbers."""
     index, built = folder / "index", json.loads((folder / "built.json").read_text())
     threads = min(given.threads, given.concurrency)
@@ -77,6 +80,7 @@ def measured(command: Command, predicted: dict[str, Any], folder: pathlib.Path, 
         "memory": found["dram_bytes"],
         "reads": found["reads_per_query"],
         "bytes": found["bytes_per_query"],
+        "cpu": found["processor_us_per_query"] or 0.0,
         "qps": found["qps"],
         "p50": found["latency_us"]["p50"],
         "build": built["build_seconds"],
@@ -91,6 +95,7 @@ def predicted_numbers(prediction: dict[str, Any], concurrency: int) -> dict[str,
         "memory": prediction["dram_bytes"],
         "reads": prediction["reads"],
         "bytes": prediction["moved_bytes"],
+        "cpu": prediction["processor_us"],
         "qps": load["queries_per_second"],
         "p50": load["p50_us"],
         "build": prediction["build_seconds"],
@@ -141,12 +146,13 @@ def main() -> None:
         pace = [f"--{given.pace}"] if given.pace else []
         advice = command(
             "advise", base, folder / f"predict{given.queries.suffix}", "--metric", given.metric,
-            "--recall", given.recall, "--on", "dram", "--on", folder / "disk.json", "--threads", given.threads,
-            "--concurrency", given.concurrency, *families, *pace,
+            "--recall", given.recall, "--on", "dram", "--on", folder / "disk.json",
+            "--threads", given.threads, "--concurrency", given.concurrency, *families, *pace,
         )  # fmt: skip
         print(f"{given.base} {advice['vectors']} recall {given.recall}: {advice['seconds']:.0f} s, "
               f"{advice['statistics']}", flush=True)  # fmt: skip
-        predictions = advice["ranked"] + [one["prediction"] for one in advice["left_out"] if one["prediction"]]
+        left_out = [one["prediction"] for one in advice["left_out"] if one["prediction"]]
+        predictions = advice["ranked"] + left_out
         report(given, command, folder, base, predictions)
 
 
@@ -164,7 +170,8 @@ def report(given: Any, command: Command, folder: pathlib.Path, base: pathlib.Pat
             )  # fmt: skip
             (folder / "built.json").write_text(json.dumps(built))
             done = prediction["label"]
-        numbers, expected = measured(command, prediction, folder, given), predicted_numbers(prediction, given.concurrency)
+        numbers = measured(command, prediction, folder, given)
+        expected = predicted_numbers(prediction, given.concurrency)
         place = "dram" if prediction["tier"] == "dram" else "file"
         line = f"{prediction['label'] + ' on ' + place:<44}"
         for number in NUMBERS:
@@ -175,19 +182,20 @@ def report(given: Any, command: Command, folder: pathlib.Path, base: pathlib.Pat
         print(line, flush=True)
         best.append((expected["qps"]["value"], numbers["qps"], prediction["label"] + " on " + place))
         if given.records:
-            record = {"base": given.base.name, "rows": count_of(base), "recall": given.recall, "prediction": prediction,
-                      "measured": numbers}  # fmt: skip
+            about = {"base": given.base.name, "rows": count_of(base), "recall": given.recall}
+            record = {**about, "prediction": prediction, "measured": numbers}
             with given.records.open("a") as file:
                 file.write(json.dumps(record) + "\n")
-    for name, share in (("median error", 0.5), ("95th percentile", 0.95)):
+    for name, share in (("median error", MEDIAN), ("95th percentile", 0.95)):
         line = f"{name:<44}"
         for number in NUMBERS:
             ordered = sorted(errors[number])
-            value = statistics.median(ordered) if share == 0.5 else ordered[min(int(len(ordered) * share), len(ordered) - 1)]
-            line += f"{value:>7.2f} "
+            high = ordered[min(int(len(ordered) * share), len(ordered) - 1)]
+            line += f"{statistics.median(ordered) if share == MEDIAN else high:>7.2f} "
         print(line)
     advised, fastest = max(best), max(best, key=lambda one: one[1])
-    print(f"advised {advised[2]}: {advised[1]:.0f} queries/s; the fastest is {fastest[2]} with {fastest[1]:.0f}")
+    print(f"advised {advised[2]}: {advised[1]:.0f} queries/s")
+    print(f"fastest {fastest[2]}: {fastest[1]:.0f} queries/s")
 
 
 if __name__ == "__main__":

@@ -8,10 +8,20 @@ use crate::request::{AdviceRequest, IndexLimits};
 use crate::sample::DataSample;
 use crate::statistics::{DataStatistics, LID_NEIGHBORS};
 use bathyal_index::IndexError;
+use bathyal_tier::TierProfile;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Progress;
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
+
+/// A device that was considered.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AdvisedDevice {
+    /// Its name in the predictions.
+    pub name: String,
+    /// Its profile.
+    pub profile: TierProfile,
+}
 
 /// The answer: which index to build, with its predicted numbers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -34,6 +44,8 @@ pub struct Advice {
     pub threads: usize,
     /// The seed of the sample, the pilots and the build.
     pub seed: u64,
+    /// The devices that were considered.
+    pub devices: Vec<AdvisedDevice>,
     /// The limits.
     pub limits: IndexLimits,
     /// Rows of the sample.
@@ -51,8 +63,8 @@ pub struct Advice {
     pub notes: Vec<String>,
 }
 
-/// Predicts indexes over `data`, or over [`vectors`](crate::AdviceOptions::vectors) vectors of which `data` is a
-/// sample, and ranks those that meet the limits of the request.
+/// Predicts indexes over `data`, or over [`vectors`](crate::AdviceOptions::vectors) vectors of which `data`
+/// is a sample, and ranks those that meet the limits of the request.
 ///
 /// Only a sample of the rows is read. Pilots are built in a temporary folder, which is removed in any case.
 ///
@@ -118,6 +130,11 @@ pub fn advise(
         concurrency: options.concurrency,
         threads: request.threads(),
         seed: options.seed,
+        devices: options
+            .tiers
+            .iter()
+            .map(|tier| AdvisedDevice { name: tier.name.clone(), profile: tier.profile.clone() })
+            .collect(),
         limits: options.limits,
         sample_rows: sample.rows.count(),
         sample_queries: sample.queries.count(),

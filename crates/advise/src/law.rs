@@ -8,8 +8,8 @@ use crate::interval::Interval;
 
 /// The usual slope of a counter of searches at a fixed recall.
 pub(crate) const USUAL_SLOPE: f64 = 0.3;
-/// The standard deviation of slopes around [`USUAL_SLOPE`]. On small sets, the slopes of graphs are about 0.05
-/// and those of posting lists 0.5 to 0.6, and both approach the usual one as sets grow (measured on SIFT
+/// The standard deviation of slopes around [`USUAL_SLOPE`]. On small sets, the slopes of graphs are about
+/// 0.05 and those of posting lists 0.5 to 0.6, and both approach the usual one as sets grow (measured on SIFT
 /// descriptors, 5,000 to 1,000,000: `docs/decisions/advice.md`).
 const SLOPE_DEVIATION: f64 = 0.1;
 /// The slopes that are possible: a search looks at no more than all vectors, and the effort for a recall
@@ -20,10 +20,11 @@ const SLOPES: std::ops::RangeInclusive<f64> = -0.05..=1.0;
 const USUAL_NOISE: f64 = 0.06;
 /// The number of residuals as which [`USUAL_NOISE`] counts.
 const NOISE_WEIGHT: f64 = 2.0;
-/// Standard deviations from the middle to an end of an interval.
-const DEVIATIONS: f64 = 2.0;
-/// Counters whose share of the vectors differs by less than this are proportional to the vectors. The last page
-/// of a small index is a part of a tenth of its pages at most.
+/// Standard deviations from the middle to an end of an interval. Two contain 16 of 18 counters of a million
+/// vectors: slopes change as sets grow.
+const DEVIATIONS: f64 = 2.5;
+/// Counters whose share of the vectors differs by less than this are proportional to the vectors. The last
+/// page of a small index is a part of a tenth of its pages at most.
 const SAME_SHARE: f64 = 0.08;
 
 /// A pilot's size and its counter.
@@ -138,7 +139,7 @@ mod tests {
         assert!((USUAL_SLOPE..0.5).contains(&law.slope) && law.slope > 0.43, "{}", law.slope);
         let (near, far) = (law.at(40_000.0), law.at(1e6));
         assert!(far.contains(3.0 * 1e3), "{far:?}");
-        assert!(near.factor() < 1.3 && far.factor() > near.factor() && far.factor() < 2.0, "{far:?}");
+        assert!(near.factor() < 1.4 && far.factor() > near.factor() && far.factor() < 2.0, "{far:?}");
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub mod request;
 pub mod sample;
 pub mod statistics;
 
-pub use advice::{Advice, advise};
+pub use advice::{Advice, AdvisedDevice, advise};
 pub use candidates::AdvisedOptions;
 pub use comparison::{ComparedNumber, PlanComparison, compare_with_plan};
 pub use interval::Interval;

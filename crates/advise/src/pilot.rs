@@ -198,7 +198,8 @@ impl<'a> PilotInputs<'a> {
             ("ids", split.ids),
         ];
         let in_flight = self.request.execution(options.concurrency).in_flight as usize;
-        let thread_bytes = index.dram_bytes(1, in_flight, found.search_list).saturating_sub(fixed);
+        let together = SearchOptions { in_flight: Some(in_flight), ..search };
+        let thread_bytes = index.dram_bytes_of(&found, &together).saturating_sub(fixed);
         Ok(PilotSearch {
             recall,
             search_list: found.search_list,

@@ -4,6 +4,8 @@ use crate::advice::Advice;
 use crate::candidates::AdvisedOptions;
 use crate::prediction::IndexPrediction;
 use bathyal_index::{FamilyOptions, IndexError, families};
+use bathyal_index::{OpenOptions, TierChoice};
+use bathyal_tier::TierProfile;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -37,6 +39,8 @@ pub struct PlanFile {
     pub threads: usize,
     /// Queries in flight for which the index was chosen.
     pub concurrency: u32,
+    /// The profile of the device for which it was made.
+    pub profile: TierProfile,
     /// The prediction, with the family and its options.
     pub index: IndexPrediction,
 }
@@ -45,6 +49,7 @@ impl PlanFile {
     /// Returns the plan of the recommended index number `rank`, from 0; `None` if there is none.
     pub fn of(advice: &Advice, rank: usize) -> Option<PlanFile> {
         let index = advice.indexes.ranked.get(rank)?.clone();
+        let device = advice.devices.iter().find(|device| device.name == index.tier)?;
         Some(PlanFile {
             plan_version: PLAN_VERSION,
             written_by: format!("bathyal {}", env!("CARGO_PKG_VERSION")),
@@ -57,6 +62,7 @@ impl PlanFile {
             recall: advice.recall,
             threads: advice.threads,
             concurrency: advice.concurrency,
+            profile: device.profile.clone(),
             index,
         })
     }
@@ -112,6 +118,14 @@ impl PlanFile {
     pub fn family(&self) -> Result<FamilyOptions, IndexError> {
         let AdvisedOptions { family, options } = &self.index.build;
         families::options(family, options)
+    }
+
+    /// Returns the options with which the index is opened on the device of the plan.
+    pub fn open_options(&self) -> OpenOptions {
+        match self.profile.addressable {
+            true => OpenOptions { tier: TierChoice::Dram, ..OpenOptions::default() },
+            false => OpenOptions { profile: Some(self.profile.clone()), ..OpenOptions::default() },
+        }
     }
 
     /// Returns the differences between these vectors and those of the plan, as sentences.

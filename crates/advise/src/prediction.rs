@@ -20,6 +20,8 @@ pub const CONCURRENCIES: [u32; 5] = [1, 4, 16, 64, 256];
 const PROCESSOR_FACTOR: f64 = 1.4;
 /// Factor of the interval of latencies, besides that of throughput: queries wait for each other.
 const LATENCY_FACTOR: f64 = 1.5;
+/// Factor of the interval of memory: the parts of small pilots are rounded up to whole groups and pages.
+const MEMORY_FACTOR: f64 = 1.02;
 /// Factor of the interval of a build's time, besides that of its law: other work on the machine.
 const BUILD_FACTOR: f64 = 1.25;
 /// Nanoseconds of a query besides its counters. These and the following numbers only weigh the counters
@@ -249,7 +251,9 @@ impl PilotedCandidate<'_> {
             .collect();
         let execution = self.request.execution(self.request.options().concurrency);
         let thread = extrapolate(&thread, vectors, &SlopePrior::COUNTER).times(f64::from(execution.threads));
-        Ok((files.total(), dram.plus(&thread)))
+        let dram = dram.plus(&thread);
+        let within = Interval { low: dram.low / MEMORY_FACTOR, high: dram.high * MEMORY_FACTOR, ..dram };
+        Ok((files.total(), within))
     }
 
     /// Returns the seconds of the build: the sum of its stages, each by its own law.
@@ -302,8 +306,8 @@ impl PilotedCandidate<'_> {
     }
 }
 
-/// Returns the bytes that a device moves: whole granules of each read. The reads of pilots were aligned as the
-/// tier requires, and granules may be larger.
+/// Returns the bytes that a device moves: whole granules of each read. The reads of pilots were aligned as
+/// the tier requires, and granules may be larger.
 fn moved(counters: &Counters, tier: &AdviceTier) -> Interval {
     let (reads, bytes) = (counters.reads.value, counters.bytes.value);
     if reads <= 0.0 || bytes <= 0.0 {

@@ -168,7 +168,7 @@ impl Default for AdvicePrices {
     }
 }
 
-/// What is asked for, before it is checked.
+/// The options of a request, before they are checked.
 #[derive(Debug, Clone)]
 pub struct AdviceOptions {
     /// The metric.

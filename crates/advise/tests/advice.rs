@@ -4,7 +4,7 @@ use bathyal_advise::{
     Advice, AdviceOptions, AdviceRequest, AdviceTier, IndexLimits, PlanFile, SamplePace, advise,
     compare_with_plan,
 };
-use bathyal_index::{BuildOptions, Index, IndexError, OpenOptions, TierChoice, build};
+use bathyal_index::{BuildOptions, Index, IndexError, build};
 use bathyal_kernels::Element;
 use bathyal_tier::{Control, TierProfile};
 use bathyal_vectors::VectorFile;
@@ -82,13 +82,7 @@ fn predicted_sizes_and_counters_are_those_of_the_built_index() {
             build(&data, &path, &options, &Silent).unwrap();
             built.push(plan.index.label.clone());
         }
-        let dram = plan.index.tier == "dram";
-        let open = OpenOptions {
-            tier: if dram { TierChoice::Dram } else { TierChoice::File },
-            profile: (!dram).then(|| disk().profile),
-            ..OpenOptions::default()
-        };
-        let index = Index::open(&path, &open).unwrap();
+        let index = Index::open(&path, &plan.open_options()).unwrap();
         let compared = compare_with_plan(&plan, &index, &queries, Control::default()).unwrap();
         let number = |name: &str| {
             compared.numbers.iter().find(|number| number.name == name).unwrap_or_else(|| panic!("{name}"))

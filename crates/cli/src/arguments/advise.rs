@@ -16,8 +16,9 @@ use super::MetricArgument;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Small indexes of each family are built from a sample of the vectors and searched. What they count, the plan \
-of the build and the profile of each device give size, memory and speed of the whole index. Indexes that meet \
-all limits are ordered by queries a second at --concurrency; those within a tenth of each other by memory.
+of the build and the profile of each device give size, memory and speed of the whole index. Indexes that \
+meet all limits are ordered by queries a second at --concurrency; those within a tenth of each other by \
+memory.
 
 Examples:
   bathyal advise base.fbin --metric l2 --recall 0.95 --memory 2GB

@@ -9,7 +9,7 @@ use bathyal_advise::{
     advise, compare_with_plan,
 };
 use bathyal_console::{Console, Failure, byte_size};
-use bathyal_index::{Index, IndexError, OpenOptions, TierChoice};
+use bathyal_index::{Index, IndexError};
 use bathyal_tier::probe::{Mode, ProbeOptions, probe_directory_with};
 use bathyal_tier::{Control, TierProfile};
 use bathyal_vectors::progress::Progress;
@@ -101,9 +101,7 @@ fn check(arguments: &AdviseArguments, plan: &Path, console: &Console) -> Result<
     let queries = arguments.queries.as_deref().ok_or_else(|| Failure::usage("QUERIES is missing"))?;
     let (queries, _) = console.open_vectors(queries)?.for_metric(arguments.metric.name)?;
     let progress = console.progress();
-    let tier = if plan.index.tier == "dram" { TierChoice::Dram } else { TierChoice::File };
-    let options = OpenOptions { tier, ..OpenOptions::default() };
-    let index = Index::open_attended(&arguments.data, &options, &progress)?;
+    let index = Index::open_attended(&arguments.data, &plan.open_options(), &progress)?;
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
     let comparison = compare_with_plan(&plan, &index, &queries, control)?;
     drop(progress);
@@ -114,8 +112,8 @@ fn check(arguments: &AdviseArguments, plan: &Path, console: &Console) -> Result<
 fn text(advice: &Advice) -> String {
     let Advice { vectors, dim, element, metric, k, recall, concurrency, threads, .. } = advice;
     let mut text = format!(
-        "{vectors} vectors of {dim} {element} ({metric}), recall@{k} {recall}, {concurrency} queries in flight \
-         on {threads} threads\n{}",
+        "{vectors} vectors of {dim} {element} ({metric}), recall@{k} {recall}, {concurrency} queries in \
+         flight on {threads} threads\n{}",
         statistics(advice)
     );
     // Writing to a string does not fail.
@@ -146,7 +144,8 @@ fn statistics(advice: &Advice) -> String {
     let or_none = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.1}"));
     let of = &advice.statistics;
     format!(
-        "sample of {} vectors, {} queries: intrinsic dimension {}, relative contrast {}, copies {:.1}%; {:.1} s",
+        "sample of {} vectors, {} queries: intrinsic dimension {}, relative contrast {}, copies {:.1}%; \
+         {:.1} s",
         advice.sample_rows,
         advice.sample_queries,
         or_none(of.intrinsic_dimension),
