@@ -75,7 +75,7 @@ pub fn compare_with_plan(
         compared("build seconds", expected.build_seconds, manifest.build_seconds),
         compared("rounds a query", expected.rounds, found.totals.hops as f64 / count),
         compared("reads a query", expected.reads, found.totals.reads as f64 / count),
-        compared("bytes a query", expected.moved_bytes, found.totals.bytes as f64 / count),
+        compared("bytes a query", expected.read_bytes, found.totals.bytes as f64 / count),
     ];
     if let Some(load) = expected.load(plan.concurrency) {
         let qps = if found.seconds > 0.0 { count / found.seconds } else { 0.0 };

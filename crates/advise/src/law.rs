@@ -27,6 +27,10 @@ const DEVIATIONS: f64 = 2.5;
 /// page of a small index is a part of a tenth of its pages at most.
 const SAME_SHARE: f64 = 0.08;
 
+/// Counters that differ by less than this do not depend on the vectors, as the rounds of a search that reads
+/// once.
+const SAME_COUNT: f64 = 1e-3;
+
 /// A pilot's size and its counter.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LawPoint {
@@ -91,13 +95,19 @@ impl GrowthLaw {
         let noise = (NOISE_WEIGHT * USUAL_NOISE.powi(2) + squares) / (NOISE_WEIGHT + freedom);
         let (weight, usual) = (spread / noise, prior.deviation.powi(-2));
         let slope = (measured * weight + prior.slope * usual) / (weight + usual);
-        let is_share = logs.len() > 1 && proportional(points);
+        let several = logs.len() > 1;
+        let (is_share, is_constant) = (several && proportional(points), several && constant(points));
+        let is_known = is_share || is_constant;
         Some(GrowthLaw {
             middle,
             level,
-            slope: if is_share { 1.0 } else { slope.clamp(*SLOPES.start(), prior.most) },
-            level_variance: if is_share { 0.0 } else { noise / count },
-            slope_variance: if is_share { 0.0 } else { 1.0 / (weight + usual) },
+            slope: match (is_share, is_constant) {
+                (true, _) => 1.0,
+                (_, true) => 0.0,
+                _ => slope.clamp(*SLOPES.start(), prior.most),
+            },
+            level_variance: if is_known { 0.0 } else { noise / count },
+            slope_variance: if is_known { 0.0 } else { 1.0 / (weight + usual) },
         })
     }
 
@@ -113,6 +123,14 @@ impl GrowthLaw {
 /// Returns the counter of an index of `vectors` vectors: 0 if the pilots never counted.
 pub fn extrapolate(points: &[LawPoint], vectors: f64, prior: &SlopePrior) -> Interval {
     GrowthLaw::fit(points, prior).map_or(Interval::exactly(0.0), |law| law.at(vectors))
+}
+
+/// Returns true if each counter is the same.
+fn constant(points: &[LawPoint]) -> bool {
+    let counts = points.iter().map(|point| point.count);
+    let (least, most) =
+        counts.fold((f64::INFINITY, 0.0_f64), |(least, most), count| (least.min(count), most.max(count)));
+    most - least <= SAME_COUNT * most
 }
 
 /// Returns true if each counter is the same share of the vectors.
@@ -147,6 +165,13 @@ mod tests {
         let law = GrowthLaw::fit(&points(1.0, 1.0), &SlopePrior::COUNTER).unwrap();
         let whole = law.at(1e6);
         assert!((whole.value / 1e6 - 1.0).abs() < 1e-9 && whole.factor() < 1.0 + 1e-9, "{whole:?}");
+    }
+
+    #[test]
+    fn a_counter_that_does_not_change_is_known() {
+        let law = GrowthLaw::fit(&points(1.0, 0.0), &SlopePrior::COUNTER).unwrap();
+        assert_eq!(law.at(1e9), Interval::exactly(law.at(1e9).value));
+        assert!((law.at(1e9).value - 1.0).abs() < 1e-9);
     }
 
     #[test]

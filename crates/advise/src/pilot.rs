@@ -16,6 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Times that the queries are searched to measure the processor time. The least of them counts, since other
 /// work on the machine only adds time.
 const REPEATS: usize = 4;
+/// Queries that fill the read buffers of a thread, even those of a small index.
+const MANY_QUERIES: usize = 1 << 16;
 /// Queries that one search answers before the next check whether the work is to end.
 const QUERIES_A_SEARCH: usize = 100;
 
@@ -69,6 +71,9 @@ pub struct PilotSearch {
     pub memory: Vec<(&'static str, u64)>,
     /// Bytes of a search thread with its share of the request's queries in flight.
     pub thread_bytes: u64,
+    /// The most bytes of such a thread, if its queries fill all of its read buffers, as a scan of a large
+    /// index does.
+    pub most_thread_bytes: u64,
 }
 
 /// The inputs of the pilots of all candidates.
@@ -198,6 +203,8 @@ impl<'a> PilotInputs<'a> {
             ("ids", split.ids),
         ];
         let in_flight = self.request.execution(options.concurrency).in_flight as usize;
+        let query_bytes = index.query_bytes(&search)?;
+        let filled = index.dram_bytes(1, MANY_QUERIES, found.search_list).saturating_sub(fixed);
         let together = SearchOptions { in_flight: Some(in_flight), ..search };
         let thread_bytes = index.dram_bytes_of(&found, &together).saturating_sub(fixed);
         Ok(PilotSearch {
@@ -213,6 +220,8 @@ impl<'a> PilotInputs<'a> {
             p50_work,
             memory,
             thread_bytes,
+            most_thread_bytes: filled.saturating_sub(MANY_QUERIES as u64 * query_bytes)
+                + in_flight as u64 * query_bytes,
         })
     }
 

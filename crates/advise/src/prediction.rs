@@ -82,7 +82,9 @@ pub struct IndexPrediction {
     pub rounds: Interval,
     /// Reads of a query; of an index in memory, reads in place.
     pub reads: Interval,
-    /// Bytes that the device moves for a query.
+    /// Bytes of these reads.
+    pub read_bytes: Interval,
+    /// Bytes that the device moves for a query: whole granules.
     pub moved_bytes: Interval,
     /// Microseconds of a processor for a query, with submitting its reads.
     pub processor_us: Interval,
@@ -166,6 +168,7 @@ impl PilotedCandidate<'_> {
             pilot_recall: searches.iter().fold(1.0, least),
             rounds: counters.rounds,
             reads: counters.reads,
+            read_bytes: counters.bytes,
             moved_bytes: moved,
             processor_us: compute.times(1e-3),
             loads,
@@ -244,13 +247,21 @@ impl PilotedCandidate<'_> {
             let pilot_part = PilotPart { bytes: searches.iter().map(bytes).collect() };
             dram = dram.plus(&files.part(&pilot_part, &sizes, &built, vectors));
         }
-        let thread: Vec<LawPoint> = sizes
-            .iter()
-            .zip(searches)
-            .map(|(vectors, search)| LawPoint { vectors: *vectors, count: search.thread_bytes as f64 })
-            .collect();
+        let law = |bytes: fn(&PilotSearch) -> u64| {
+            let points = sizes.iter().zip(searches);
+            let points: Vec<LawPoint> = points
+                .map(|(vectors, search)| LawPoint { vectors: *vectors, count: bytes(search) as f64 })
+                .collect();
+            extrapolate(&points, vectors, &SlopePrior::COUNTER)
+        };
+        let (used, most) = (law(|search| search.thread_bytes), law(|search| search.most_thread_bytes));
+        let thread = Interval {
+            value: used.value.min(most.value),
+            low: used.low.min(most.low),
+            high: used.high.min(most.high),
+        };
         let execution = self.request.execution(self.request.options().concurrency);
-        let thread = extrapolate(&thread, vectors, &SlopePrior::COUNTER).times(f64::from(execution.threads));
+        let thread = thread.times(f64::from(execution.threads));
         let dram = dram.plus(&thread);
         let within = Interval { low: dram.low / MEMORY_FACTOR, high: dram.high * MEMORY_FACTOR, ..dram };
         Ok((files.total(), within))

@@ -21,7 +21,7 @@ fn an_index_is_advised_built_and_compared_with_its_plan() {
     let plan = std::fs::read_to_string(folder.path().join("plan.json")).unwrap();
     let plan: serde_json::Value = serde_json::from_str(&plan).unwrap();
     let built = run("inspect advised --json").json();
-    assert_eq!(built["family"], plan["index"]["build"]["family"], "{built}");
+    assert_eq!(built["manifest"]["family"], plan["index"]["build"]["family"], "{built}");
     let compared = run("advise advised asked.fbin --metric l2 --check plan.json --json").json();
     let size = &compared["numbers"][0];
     assert_eq!((&size["name"], &size["within"]), (&"index bytes".into(), &true.into()), "{compared}");
