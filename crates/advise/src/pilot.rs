@@ -71,6 +71,8 @@ pub struct PilotSearch {
     pub memory: Vec<(&'static str, u64)>,
     /// Bytes of a search thread with its share of the request's queries in flight.
     pub thread_bytes: u64,
+    /// Bytes of such a thread if every query uses all of its read buffers.
+    pub full_thread_bytes: u64,
     /// The most bytes of such a thread, if its queries fill all of its read buffers, as a scan of a large
     /// index does.
     pub most_thread_bytes: u64,
@@ -220,6 +222,7 @@ impl<'a> PilotInputs<'a> {
             p50_work,
             memory,
             thread_bytes,
+            full_thread_bytes: index.dram_bytes(1, in_flight, found.search_list).saturating_sub(fixed),
             most_thread_bytes: filled.saturating_sub(MANY_QUERIES as u64 * query_bytes)
                 + in_flight as u64 * query_bytes,
         })

@@ -255,10 +255,12 @@ impl PilotedCandidate<'_> {
             extrapolate(&points, vectors, &SlopePrior::COUNTER)
         };
         let (used, most) = (law(|search| search.thread_bytes), law(|search| search.most_thread_bytes));
+        // Limits count with the upper end, so that it has full buffers.
+        let full = law(|search| search.full_thread_bytes);
         let thread = Interval {
             value: used.value.min(most.value),
             low: used.low.min(most.low),
-            high: used.high.min(most.high),
+            high: full.high.max(used.high).min(most.high),
         };
         let execution = self.request.execution(self.request.options().concurrency);
         let thread = thread.times(f64::from(execution.threads));

