@@ -41,7 +41,7 @@ BENCH_SYSTEMS := PYTHONPATH=bench $(BENCH_PYTHON) -m bathyal_bench
 
 .PHONY: help demo test test-rust test-python test-data install lint format docs site features licences bench fuzz soak soak-collections ci clean \
 	bench-diskann peer-diskann check-calibration check-given-queries check-promises check-memory microbench bench-peers bench-check bench-report repro-report \
-	bench-out-of-core bench-growth bench-families bench-cloud bench-threads check-dax check-rdma check-gpu check-ptx check-mutants check-features bench-gpu check-histories check-budgets check-publishing \
+	bench-out-of-core bench-growth bench-families check-advice bench-cloud bench-threads check-dax check-rdma check-gpu check-ptx check-mutants check-features bench-gpu check-histories check-budgets check-publishing \
 	check-wheel check-adapters check-frameworks
 .DEFAULT_GOAL := help
 
@@ -227,6 +227,12 @@ check-given-queries: $(INSTALLED) ## measure recall before and after `calibrate`
 
 check-promises: $(INSTALLED) ## measure whether recalls are found with copies, far points and unlike queries, on BATHYAL_DATA
 	$(VENV_PYTHON) scripts/check_promises.py --data "$$BATHYAL_DATA"
+
+check-advice: $(INSTALLED) ## compare predictions of `advise` with whole indexes, on BATHYAL_DATA; an hour
+	$(VENV_PYTHON) scripts/check_advice.py "$$BATHYAL_DATA/sift-a/base.u8bin" \
+	  "$$BATHYAL_DATA/sift-a/query.u8bin" --rows 100000 --command $(VENV)/bin/bathyal
+	$(VENV_PYTHON) scripts/check_advice.py "$$BATHYAL_DATA/minilm-debian/base.fbin" \
+	  "$$BATHYAL_DATA/minilm-debian/query.fbin" --command $(VENV)/bin/bathyal
 
 check-budgets: ## build sets of 400 MB with every family in its minimum memory; many minutes
 	BATHYAL_LARGE_SETS=1 $(CARGO) test --release --locked -p bathyal-cli --test command -- large_sets

@@ -33,6 +33,7 @@
 //! | open an index, within a memory budget | [`Index::open`], [`OpenOptions`] |
 //! | open an index in files or memory, or at an address | [`TierChoice`], [`StoreOptions`] |
 //! | read an index through a tier of your own | [`tier`], [`OpenOptions::wrap`], [`WrapTier`] |
+//! | choose an index before it is built | [`advise`] |
 //! | compute memory and files of a build before it begins | [`plan_build`], [`plan_shape`], [`BuildPlan`] |
 //! | search a batch, or single queries asynchronously | [`Index::search`], [`Index::search_async`] |
 //! | search within a distance, or in several indexes | [`Index::range_search`], [`search_many`] |
@@ -80,6 +81,11 @@
 
 #[cfg(feature = "collection")]
 pub mod collection;
+
+/// Predictions of indexes before they are built: size, memory and speed, from a sample of the vectors.
+pub mod advise {
+    pub use bathyal_advise::*;
+}
 
 pub use bathyal_gpu::{Card, DeviceChoice, GpuError};
 pub use bathyal_index::build::options::{FamilyOptions, GivenOptions, OptionDoc, StripeOptions};

@@ -1,5 +1,6 @@
 //! The command line of `bathyal`: subcommands, options and their help.
 
+mod advise;
 mod audit;
 mod calibrate;
 mod collection;
@@ -22,6 +23,7 @@ mod store;
 mod stripe;
 mod warm;
 
+pub use advise::AdviseArguments;
 pub use audit::AuditArguments;
 pub use calibrate::CalibrateArguments;
 pub use collection::CollectionCommand;
@@ -96,6 +98,8 @@ pub struct CommandLine {
 pub enum Command {
     /// Build an index from a file of vectors
     Build(BuildArguments),
+    /// Predict size, memory and speed of the indexes that suit a file of vectors, and recommend one
+    Advise(AdviseArguments),
     /// Find the nearest neighbours of a file of queries
     Search(SearchArguments),
     /// Measure an index: recall against throughput over a sweep of effort
@@ -222,6 +226,9 @@ pub struct BuildArguments {
     /// --memory is too little
     #[arg(long)]
     pub plan: bool,
+    /// Build the index of a plan that `bathyal advise --output` wrote, with its family and options
+    #[arg(long, value_name = "PLAN", conflicts_with = "family")]
+    pub advice: Option<PathBuf>,
     /// Plan for this many vectors, which need not exist yet, instead of those of a file
     #[arg(long, value_name = "COUNT", requires = "plan", requires = "dim", conflicts_with = "data")]
     pub vectors: Option<u64>,

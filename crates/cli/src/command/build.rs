@@ -1,5 +1,6 @@
 //! `bathyal build`.
 
+use bathyal_advise::PlanFile;
 use bathyal_console::process_memory::peak_rss_bytes;
 use bathyal_console::process_time::processor_seconds;
 use bathyal_console::{Console, Failure, byte_size};
@@ -26,7 +27,19 @@ struct BuildOutput {
 
 pub(super) fn run(arguments: &BuildArguments, console: &Console) -> Result<(), Failure> {
     let (data, metric) = data(arguments, console)?.for_metric(arguments.metric.name)?;
-    let options = options(arguments, metric, console)?;
+    let mut options = options(arguments, metric, console)?;
+    if let Some(path) = &arguments.advice {
+        let plan = PlanFile::read(path)?;
+        if !arguments.family.given.is_empty() {
+            return Err(Failure::usage("--advice has the options of the family; leave the others out"));
+        }
+        let element = data.element();
+        let (count, dim) = (data.count() as u64, data.dim() as u32);
+        for difference in plan.differences(count, dim, element.name(), metric.name_over(element)) {
+            console.note(&format!("note: {}: {difference}", path.display()));
+        }
+        options.family = plan.family()?;
+    }
     if arguments.plan {
         return super::build_plan::run(&data, &options, console);
     }

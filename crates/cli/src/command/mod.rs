@@ -1,5 +1,6 @@
 //! The commands, one file each. Each prints one result through the [`Console`].
 
+mod advise;
 mod audit;
 mod bench;
 mod bench_plot;
@@ -101,6 +102,7 @@ fn is_collection(path: &Path, store: &StoreArguments) -> bool {
 fn dispatch(command: &Command, console: &Console) -> Result<(), Failure> {
     match command {
         Command::Build(arguments) => build::run(arguments, console),
+        Command::Advise(arguments) => advise::run(arguments, console),
         Command::Search(arguments) => search::run(arguments, console),
         Command::Bench(arguments) => bench::run(arguments, console),
         Command::Calibrate(arguments) if is_collection(&arguments.index, &arguments.pass.parts.store) => {

@@ -1,5 +1,6 @@
 //! The command `bathyal`, run as a user runs it: its answers, its messages, its exit codes.
 
+mod advise;
 mod answers;
 mod audit;
 mod bad_index;

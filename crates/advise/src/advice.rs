@@ -1,0 +1,198 @@
+//! The answer to a request.
+
+use crate::candidates::{VectorShape, candidates};
+use crate::pilot::PilotInputs;
+use crate::prediction::PilotedCandidate;
+use crate::ranking::{RankedAdvice, RejectedCandidate, size_words};
+use crate::request::{AdviceRequest, IndexLimits};
+use crate::sample::DataSample;
+use crate::statistics::{DataStatistics, LID_NEIGHBORS};
+use bathyal_index::IndexError;
+use bathyal_tier::TierProfile;
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::progress::Progress;
+use serde::{Deserialize, Serialize};
+use std::time::Instant;
+
+/// A device that was considered.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AdvisedDevice {
+    /// Its name in the predictions.
+    pub name: String,
+    /// Its profile.
+    pub profile: TierProfile,
+}
+
+/// The answer: which index to build, with its predicted numbers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Advice {
+    /// Number of vectors of the index.
+    pub vectors: u64,
+    /// Dimensions.
+    pub dim: u32,
+    /// Element name.
+    pub element: String,
+    /// Metric name.
+    pub metric: String,
+    /// Neighbours per query.
+    pub k: usize,
+    /// The recall of searches.
+    pub recall: f32,
+    /// Queries in flight by which indexes are ranked.
+    pub concurrency: u32,
+    /// Threads of searches and of the build.
+    pub threads: usize,
+    /// The seed of the sample, the pilots and the build.
+    pub seed: u64,
+    /// The devices that were considered.
+    pub devices: Vec<AdvisedDevice>,
+    /// The limits.
+    pub limits: IndexLimits,
+    /// Rows of the sample.
+    pub sample_rows: usize,
+    /// Queries with which pilots were measured.
+    pub sample_queries: usize,
+    /// Properties of the sample.
+    pub statistics: DataStatistics,
+    /// The ranked indexes, and those that are left out.
+    #[serde(flatten)]
+    pub indexes: RankedAdvice,
+    /// Seconds until this answer.
+    pub seconds: f64,
+    /// Notes for the user.
+    pub notes: Vec<String>,
+}
+
+/// Predicts indexes over `data`, or over [`vectors`](crate::AdviceOptions::vectors) vectors of which `data`
+/// is a sample, and ranks those that meet the limits of the request.
+///
+/// Only a sample of the rows is read. Pilots are built in a temporary folder, which is removed in any case.
+///
+/// # Errors
+/// [`IndexError::Parameter`]: too few vectors, queries of another shape, vectors that are all the same.
+/// [`IndexError::Cancelled`]; errors of the file, of the folder for pilots, and of their builds. Limits that
+/// no index meets are not an error: [`RankedAdvice::left_out`] has the reasons.
+pub fn advise(
+    data: &VectorFile,
+    queries: Option<&VectorFile>,
+    request: &AdviceRequest,
+    progress: &dyn Progress,
+) -> Result<Advice, IndexError> {
+    let started = Instant::now();
+    let options = request.options();
+    let count = options.vectors.unwrap_or(data.count() as u64);
+    if count < data.count() as u64 {
+        return Err(IndexError::Parameter(format!(
+            "the index is to have {count} vectors, fewer than the {} of the sample",
+            data.count()
+        )));
+    }
+    let shape = VectorShape { element: data.element(), dim: data.dim(), count };
+    let candidates = candidates(shape, request)?;
+    let sample = DataSample::take(data, queries, request, progress)?;
+    let folder = pilots_folder(request)?;
+    let inputs = PilotInputs::new(&sample, request, folder.path(), LID_NEIGHBORS, progress)?;
+    let nearest = inputs.truths.last().ok_or_else(|| IndexError::Internal("no pilots".into()))?;
+    let statistics = DataStatistics::measure(&sample, options.metric, nearest)?;
+    let (mut predictions, mut unpredicted) = (Vec::new(), Vec::new());
+    let steps = candidates.len() * sample.sizes.len();
+    for (at, build) in candidates.iter().enumerate() {
+        progress.stage(&format!("pilots: {}", build.label()), steps as u64);
+        let plan = build.plan(shape, request)?;
+        let mut reject = |reason: String| {
+            unpredicted.push(RejectedCandidate {
+                label: build.label(),
+                tier: "any".into(),
+                reasons: vec![reason],
+                prediction: None,
+                wanted_if: None,
+            });
+        };
+        if let Some(reason) = refused_by_plan(&plan, &options.limits) {
+            reject(reason);
+            continue;
+        }
+        let done = |pilots: usize| progress.advance((at * sample.sizes.len() + pilots) as u64);
+        let pilots = inputs.pilots(build, &done)?;
+        let piloted = PilotedCandidate { build, shape, plan: &plan, pilots: &pilots, request };
+        for (at, tier) in options.tiers.iter().enumerate() {
+            predictions.push(piloted.on(at, tier)?);
+        }
+    }
+    let indexes = RankedAdvice::new(predictions, unpredicted, request);
+    Ok(Advice {
+        vectors: count,
+        dim: data.dim() as u32,
+        element: data.element().name().into(),
+        metric: options.metric.name_over(data.element()).into(),
+        k: options.k,
+        recall: options.recall,
+        concurrency: options.concurrency,
+        threads: request.threads(),
+        seed: options.seed,
+        devices: options
+            .tiers
+            .iter()
+            .map(|tier| AdvisedDevice { name: tier.name.clone(), profile: tier.profile.clone() })
+            .collect(),
+        limits: options.limits,
+        sample_rows: sample.rows.count(),
+        sample_queries: sample.queries.count(),
+        statistics,
+        notes: notes(&sample, &indexes),
+        indexes,
+        seconds: started.elapsed().as_secs_f64(),
+    })
+}
+
+/// Returns the reason for which the plan of a build alone excludes a candidate.
+fn refused_by_plan(plan: &bathyal_index::BuildPlan, limits: &IndexLimits) -> Option<String> {
+    let over = |what: &str, bytes: u64, limit: Option<u64>, more: String| {
+        let limit = limit.filter(|limit| bytes > *limit)?;
+        Some(format!("{what} {}{more}, over your {}", size_words(bytes as f64), size_words(limit as f64)))
+    };
+    let times = plan.least_index_bytes as f64 / plan.data_bytes.max(1) as f64;
+    let more = format!(" at least, {times:.1} times the data");
+    over("disk", plan.least_index_bytes, limits.disk_bytes, more).or_else(|| {
+        let planned = plan.memory.needed_bytes.unwrap_or(plan.memory.planned_bytes);
+        over("build memory", planned, limits.build_memory_bytes, String::new())
+    })
+}
+
+/// Makes the folder for pilots.
+fn pilots_folder(request: &AdviceRequest) -> Result<tempfile::TempDir, IndexError> {
+    let options = request.options();
+    let place = options.work_folder.clone().unwrap_or_else(std::env::temp_dir);
+    tempfile::Builder::new().prefix("bathyal-pilots-").tempdir_in(&place).map_err(|error| {
+        IndexError::Parameter(format!(
+            "{}: pilots cannot be built here: {error}; name another folder for them",
+            place.display()
+        ))
+    })
+}
+
+/// Returns the notes about the sample and the answer.
+fn notes(sample: &DataSample, indexes: &RankedAdvice) -> Vec<String> {
+    let mut notes = Vec::new();
+    if !sample.queries_given {
+        notes.push(
+            "no queries were given, so pilots were searched with held-out vectors; queries unlike the \
+             vectors take more reads"
+                .into(),
+        );
+    }
+    if indexes.ranked.is_empty() {
+        let nearest = indexes.left_out.iter().filter(|one| one.prediction.is_some());
+        let nearest = nearest.min_by_key(|one| one.reasons.len());
+        notes.push(match nearest {
+            Some(one) => format!(
+                "no index meets all limits; {} on {} comes nearest: {}",
+                one.label,
+                one.tier,
+                one.reasons.join("; ")
+            ),
+            None => "no index meets all limits".into(),
+        });
+    }
+    notes
+}

@@ -1,0 +1,36 @@
+//! Predicts indexes before they are built: their size, memory and speed, from a sample of the vectors and the
+//! profile of each device ([`advise`]).
+//!
+//! * [`request`]: what is asked for, checked once;
+//! * [`sample`], [`statistics`]: rows of the file, and properties of the data that explain a prediction;
+//! * [`candidates`]: the indexes that are considered;
+//! * [`pilot`]: small indexes of each candidate, built from nested samples and measured;
+//! * [`law`]: the growth of a counter with the number of vectors;
+//! * [`prediction`], [`memory_law`]: what the laws and the plan of the build say of the whole set;
+//! * [`ranking`]: the order of the candidates, and the reasons of those that are left out;
+//! * [`plan_file`], [`comparison`]: a prediction that is kept, and its comparison with the built index.
+
+mod advice;
+pub mod candidates;
+pub mod comparison;
+mod interval;
+pub mod law;
+mod memory_law;
+pub mod pilot;
+pub mod plan_file;
+pub mod prediction;
+mod processor_time;
+pub mod ranking;
+pub mod request;
+pub mod sample;
+pub mod statistics;
+
+pub use advice::{Advice, AdvisedDevice, advise};
+pub use candidates::AdvisedOptions;
+pub use comparison::{ComparedNumber, PlanComparison, compare_with_plan};
+pub use interval::Interval;
+pub use plan_file::{PLAN_VERSION, PlanFile};
+pub use prediction::{IndexPrediction, PredictedLoad};
+pub use ranking::{FrontPoint, RankedAdvice, RejectedCandidate};
+pub use request::{AdviceOptions, AdvicePrices, AdviceRequest, AdviceTier, IndexLimits, SamplePace};
+pub use statistics::DataStatistics;

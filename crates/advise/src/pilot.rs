@@ -1,0 +1,303 @@
+//! Pilots: small indexes of a candidate, built and measured with the index's own searches.
+
+use crate::candidates::AdvisedOptions;
+use crate::processor_time::processor_seconds;
+use crate::request::AdviceRequest;
+use crate::sample::DataSample;
+use bathyal_index::{
+    BuildReport, Effort, Index, IndexError, OpenOptions, SearchOptions, SearchResult, build,
+};
+use bathyal_tier::Control;
+use bathyal_vectors::progress::{CancelOnly, Progress};
+use bathyal_vectors::{IdFile, VectorFile, groundtruth};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Times that the queries are searched to measure the processor time. The least of them counts, since other
+/// work on the machine only adds time.
+const REPEATS: usize = 4;
+/// Queries that fill the read buffers of a thread, even those of a small index.
+const MANY_QUERIES: usize = 1 << 16;
+/// Queries that one search answers before the next check whether the work is to end.
+const QUERIES_A_SEARCH: usize = 100;
+
+/// A pilot index with its measurements.
+#[derive(Debug, Clone)]
+pub struct PilotIndex {
+    /// Number of vectors.
+    pub vectors: usize,
+    /// Its files: name and bytes.
+    pub files: Vec<PilotFile>,
+    /// Seconds of each stage of the build.
+    pub stages: Vec<(String, f64)>,
+    /// Its searches, one for each device of the request.
+    pub searches: Vec<PilotSearch>,
+}
+
+/// A file of a pilot.
+#[derive(Debug, Clone)]
+pub struct PilotFile {
+    /// Its name.
+    pub name: String,
+    /// Its bytes.
+    pub bytes: u64,
+}
+
+/// The searches of a pilot for the recall of the request, on one device. Counters are means over the queries.
+#[derive(Debug, Clone)]
+pub struct PilotSearch {
+    /// The recall that was found.
+    pub recall: f64,
+    /// The candidate list of the effort.
+    pub search_list: u32,
+    /// Dependent rounds of reads.
+    pub rounds: f64,
+    /// Reads.
+    pub reads: f64,
+    /// Bytes of the reads, with the alignment of the tier.
+    pub bytes: f64,
+    /// Distances from codes.
+    pub code_distances: f64,
+    /// Distances of full vectors.
+    pub full_distances: f64,
+    /// Processor time in nanoseconds, with that of submitting reads on this machine.
+    pub compute_ns: f64,
+    /// The 99th percentile of a query's work, as a multiple of its mean; work is the largest of its counters
+    /// in proportion to their means.
+    pub p99_work: f64,
+    /// The median of the work, as a multiple of its mean.
+    pub p50_work: f64,
+    /// Parts of the memory of the open index: name and bytes.
+    pub memory: Vec<(&'static str, u64)>,
+    /// Bytes of a search thread with its share of the request's queries in flight.
+    pub thread_bytes: u64,
+    /// Bytes of such a thread if every query uses all of its read buffers.
+    pub full_thread_bytes: u64,
+    /// The most bytes of such a thread, if its queries fill all of its read buffers, as a scan of a large
+    /// index does.
+    pub most_thread_bytes: u64,
+}
+
+/// The inputs of the pilots of all candidates.
+pub struct PilotInputs<'a> {
+    /// The sample.
+    pub sample: &'a DataSample,
+    /// The exact neighbours of the queries in the first rows, one for each of the sample's sizes.
+    pub truths: Vec<IdFile>,
+    /// The request.
+    pub request: &'a AdviceRequest,
+    /// Where pilots are built.
+    pub folder: &'a Path,
+    /// Reports progress, and ends the work.
+    pub progress: &'a dyn Progress,
+}
+
+impl<'a> PilotInputs<'a> {
+    /// Computes the exact neighbours of the sample's queries for each size: `k` of them, and `neighbors` for
+    /// the whole sample.
+    ///
+    /// # Errors
+    /// Those of exact search, and cancellation.
+    pub fn new(
+        sample: &'a DataSample,
+        request: &'a AdviceRequest,
+        folder: &'a Path,
+        neighbors: usize,
+        progress: &'a dyn Progress,
+    ) -> Result<PilotInputs<'a>, IndexError> {
+        let options = request.options();
+        let threads = std::num::NonZeroUsize::new(request.threads());
+        let silent = CancelOnly(progress);
+        let mut truths = Vec::new();
+        progress.stage("exact neighbours of the sample", sample.sizes.len() as u64);
+        for (done, size) in sample.sizes.iter().enumerate() {
+            let base = sample.first(*size)?;
+            let k = options.k.max(neighbors).min(base.count());
+            let found =
+                groundtruth::exact_neighbors(&base, &sample.queries, options.metric, k, threads, &silent);
+            truths.push(found.map_err(of_truth)?);
+            progress.advance(done as u64 + 1);
+        }
+        Ok(PilotInputs { sample, truths, request, folder, progress })
+    }
+
+    /// Builds and measures the pilots of a candidate, smallest first.
+    ///
+    /// # Errors
+    /// Those of builds and searches, and cancellation.
+    pub fn pilots(
+        &self,
+        candidate: &AdvisedOptions,
+        done: &dyn Fn(usize),
+    ) -> Result<Vec<PilotIndex>, IndexError> {
+        let mut pilots = Vec::new();
+        for (at, (size, truth)) in self.sample.sizes.iter().zip(&self.truths).enumerate() {
+            if self.progress.cancelled() {
+                return Err(IndexError::Cancelled);
+            }
+            pilots.push(self.pilot(candidate, *size, truth)?);
+            done(at + 1);
+        }
+        Ok(pilots)
+    }
+
+    fn pilot(
+        &self,
+        candidate: &AdvisedOptions,
+        size: usize,
+        truth: &IdFile,
+    ) -> Result<PilotIndex, IndexError> {
+        // The next pilot replaces this one, and the last goes with the folder.
+        let path = self.folder.join("pilot");
+        let options = bathyal_index::BuildOptions {
+            overwrite: true,
+            memory_bytes: None,
+            ..candidate.build_options(self.request)?
+        };
+        let base = self.sample.first(size)?;
+        let report: BuildReport = build(&base, &path, &options, &CancelOnly(self.progress))?;
+        let mut searches = Vec::new();
+        let mut files = Vec::new();
+        for tier in &self.request.options().tiers {
+            let open = OpenOptions {
+                tier: tier.choice.clone(),
+                profile: (!tier.is_dram()).then(|| tier.profile.clone()),
+                ..OpenOptions::default()
+            };
+            let index = Index::open(&path, &open)?;
+            files = index
+                .manifest()
+                .files
+                .iter()
+                .map(|file| PilotFile { name: file.name.clone(), bytes: file.bytes })
+                .collect();
+            searches.push(self.search(&index, truth)?);
+        }
+        Ok(PilotIndex { vectors: size, files, stages: report.stage_seconds, searches })
+    }
+
+    fn search(&self, index: &Index, truth: &IdFile) -> Result<PilotSearch, IndexError> {
+        let options = self.request.options();
+        let search = SearchOptions {
+            k: options.k,
+            effort: Effort::Recall(options.recall),
+            threads: 1,
+            ..SearchOptions::default()
+        };
+        let queries = &self.sample.queries;
+        let counted = SearchOptions { in_flight: Some(1), ..search };
+        let found = self.answers(index, queries, &counted)?;
+        let recall = groundtruth::recall(truth, &found.ids, found.k, queries.count()).map_err(of_truth)?;
+        let count = queries.count().max(1) as f64;
+        let full_distances = found.totals.full_distances as f64 / count;
+        // Queries of a batch share the reads of a scan. The prediction is for queries that come one by one.
+        let scans_all = full_distances >= index.len() as f64;
+        let compute_ns = self.processor_ns(index, if scans_all { &counted } else { &search })?;
+        let (p50_work, p99_work) = work_quantiles(&found);
+        let split = index.memory_split();
+        let fixed = split.fixed();
+        let memory = vec![
+            ("codes", split.codes),
+            ("codec", split.codec),
+            ("centroids", split.centroids),
+            ("offsets", split.offsets),
+            ("pages", split.pages),
+            ("ids", split.ids),
+        ];
+        let in_flight = self.request.execution(options.concurrency).in_flight as usize;
+        let query_bytes = index.query_bytes(&search)?;
+        let filled = index.dram_bytes(1, MANY_QUERIES, found.search_list).saturating_sub(fixed);
+        let together = SearchOptions { in_flight: Some(in_flight), ..search };
+        let thread_bytes = index.dram_bytes_of(&found, &together).saturating_sub(fixed);
+        Ok(PilotSearch {
+            recall,
+            search_list: found.search_list,
+            rounds: found.totals.hops as f64 / count,
+            reads: found.totals.reads as f64 / count,
+            bytes: found.totals.bytes as f64 / count,
+            code_distances: found.totals.code_distances as f64 / count,
+            full_distances,
+            compute_ns,
+            p99_work,
+            p50_work,
+            memory,
+            thread_bytes,
+            full_thread_bytes: index.dram_bytes(1, in_flight, found.search_list).saturating_sub(fixed),
+            most_thread_bytes: filled.saturating_sub(MANY_QUERIES as u64 * query_bytes)
+                + in_flight as u64 * query_bytes,
+        })
+    }
+
+    /// Returns the processor time of a query in nanoseconds: the least over several searches.
+    fn processor_ns(&self, index: &Index, search: &SearchOptions) -> Result<f64, IndexError> {
+        let mut least = f64::INFINITY;
+        let queries = &self.sample.queries;
+        for _ in 0..REPEATS {
+            let before = processor_seconds();
+            let mut elapsed = 0.0;
+            for first in (0..queries.count()).step_by(QUERIES_A_SEARCH) {
+                let some = rows_of(queries, first..(first + QUERIES_A_SEARCH).min(queries.count()))?;
+                elapsed += self.answers(index, &some, search)?.seconds;
+            }
+            let used = processor_seconds().zip(before).map_or(elapsed, |(after, before)| after - before);
+            let seconds = if used > 0.0 { used } else { elapsed };
+            least = least.min(seconds * 1e9 / queries.count().max(1) as f64);
+        }
+        Ok(least)
+    }
+
+    /// Searches until the end, or until the caller wants the work to end.
+    fn answers(
+        &self,
+        index: &Index,
+        queries: &VectorFile,
+        search: &SearchOptions,
+    ) -> Result<SearchResult, IndexError> {
+        let cancel = AtomicBool::new(self.progress.cancelled());
+        let watch = || cancel.store(self.progress.cancelled(), Ordering::Relaxed);
+        index.search_attended(queries, search, Control { cancel: Some(&cancel), deadline: None }, &watch)
+    }
+}
+
+/// Returns the error of an exact search as one of an index.
+fn of_truth(error: groundtruth::GroundTruthError) -> IndexError {
+    match error {
+        groundtruth::GroundTruthError::Cancelled => IndexError::Cancelled,
+        other => IndexError::Parameter(other.to_string()),
+    }
+}
+
+/// Returns some of the queries.
+fn rows_of(queries: &VectorFile, rows: std::ops::Range<usize>) -> Result<VectorFile, IndexError> {
+    let bytes = queries.rows(rows).unwrap_or_default().to_vec();
+    Ok(VectorFile::from_rows(queries.element(), queries.dim(), bytes)?)
+}
+
+/// Returns the median and the 99th percentile of the queries' work, as multiples of its mean.
+fn work_quantiles(found: &SearchResult) -> (f64, f64) {
+    let count = found.per_query.len().max(1) as f64;
+    let mean = |of: &dyn Fn(usize) -> f64| (0..found.per_query.len()).map(of).sum::<f64>() / count;
+    let value = |counter: usize, query: usize| {
+        let Some(stats) = found.per_query.get(query) else { return 0.0 };
+        match counter {
+            0 => f64::from(stats.reads),
+            1 => stats.bytes as f64,
+            2 => f64::from(stats.code_distances),
+            _ => f64::from(stats.full_distances),
+        }
+    };
+    let means: Vec<f64> = (0..4).map(|counter| mean(&|query| value(counter, query))).collect();
+    let work = |query: usize| {
+        let shares = means.iter().enumerate().filter(|(_, mean)| **mean > 0.0);
+        shares.map(|(counter, mean)| value(counter, query) / mean).fold(0.0, f64::max)
+    };
+    let mut all: Vec<f64> = (0..found.per_query.len()).map(work).collect();
+    all.sort_by(f64::total_cmp);
+    let middle = all.iter().sum::<f64>() / count;
+    let quantile = |share: f64| {
+        let at = ((all.len() as f64 * share) as usize).min(all.len().saturating_sub(1));
+        let value = all.get(at).copied().unwrap_or(1.0);
+        if middle > 0.0 { value / middle } else { 1.0 }
+    };
+    (quantile(0.5), quantile(0.99).max(1.0))
+}

@@ -1,0 +1,346 @@
+//! The prediction of an index: sizes by the plan of its build, counters by the laws of its pilots, and speed
+//! by the cost model of the device.
+
+use crate::candidates::{AdvisedOptions, VectorShape};
+use crate::interval::Interval;
+use crate::law::{LawPoint, SlopePrior, extrapolate};
+use crate::memory_law::{PilotFiles, PilotPart, PredictedFiles};
+use crate::pilot::{PilotIndex, PilotSearch};
+use crate::request::{AdvicePrices, AdviceRequest, AdviceTier, bound_words};
+use bathyal_index::cost::demand::{Demand, Prediction, moved_bytes};
+use bathyal_index::{BuildPlan, IndexError};
+use bathyal_tier::TierProfile;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Queries in flight for which throughput is predicted.
+pub const CONCURRENCIES: [u32; 5] = [1, 4, 16, 64, 256];
+/// Factor of the interval of processor times, besides those of the counters: caches hold all of a pilot and a
+/// part of a large index.
+const PROCESSOR_FACTOR: f64 = 1.4;
+/// Factor of the interval of latencies, besides that of throughput: queries wait for each other.
+const LATENCY_FACTOR: f64 = 1.5;
+/// Factor of the interval of memory: the parts of small pilots are rounded up to whole groups and pages.
+const MEMORY_FACTOR: f64 = 1.02;
+/// Factor of the interval of a build's time, besides that of its law: other work on the machine.
+const BUILD_FACTOR: f64 = 1.25;
+/// Nanoseconds of a query besides its counters. These and the following numbers only weigh the counters
+/// against each other: their common factor is measured with the pilots.
+const QUERY_NS: f64 = 2_000.0;
+/// Nanoseconds of a distance from a code, besides its bytes.
+const CODE_NS: f64 = 2.0;
+/// Nanoseconds of a byte of a code.
+const CODE_BYTE_NS: f64 = 0.045;
+/// Nanoseconds of a byte of a full vector.
+const VECTOR_BYTE_NS: f64 = 0.05;
+/// Nanoseconds of a read in place.
+const LOAD_NS: f64 = 40.0;
+/// Nanoseconds of a read that the system is asked for: measured with io_uring in a virtual machine.
+const SUBMIT_NS: f64 = 3_400.0;
+/// Code bytes of candidates whose plan does not name them.
+const USUAL_CODE_BYTES: f64 = 32.0;
+/// Seconds of a month.
+const MONTH_SECONDS: f64 = 730.0 * 3600.0;
+
+/// The predicted speed at a number of queries in flight.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PredictedLoad {
+    /// Queries in flight.
+    pub concurrency: u32,
+    /// Queries per second.
+    pub queries_per_second: Interval,
+    /// Microseconds of the median query.
+    pub p50_us: Interval,
+    /// Microseconds of the 99th percentile.
+    pub p99_us: Interval,
+    /// The limit of the speed, in words.
+    pub bound: String,
+}
+
+/// The prediction of an index on a device.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct IndexPrediction {
+    /// The name of the candidate for people.
+    pub label: String,
+    /// The family and its options.
+    pub build: AdvisedOptions,
+    /// The name of the device.
+    pub tier: String,
+    /// Bytes of the files.
+    pub disk_bytes: Interval,
+    /// Bytes of the files as a multiple of those of the vectors.
+    pub amplification: f64,
+    /// Bytes of memory of the open index while it searches at the request's queries in flight.
+    pub dram_bytes: Interval,
+    /// Bytes of memory of the build at its peak, by its plan.
+    pub build_memory_bytes: u64,
+    /// Seconds of the build.
+    pub build_seconds: Interval,
+    /// The least recall that the pilots found with the effort of their calibration.
+    pub pilot_recall: f64,
+    /// Dependent rounds of reads of a query.
+    pub rounds: Interval,
+    /// Reads of a query; of an index in memory, reads in place.
+    pub reads: Interval,
+    /// Bytes of these reads.
+    pub read_bytes: Interval,
+    /// Bytes that the device moves for a query: whole granules.
+    pub moved_bytes: Interval,
+    /// Microseconds of a processor for a query, with submitting its reads.
+    pub processor_us: Interval,
+    /// The speed by queries in flight.
+    pub loads: Vec<PredictedLoad>,
+    /// Dollars for a million queries at the request's queries in flight.
+    pub dollars_per_million: f64,
+    /// Dollars a month.
+    pub dollars_per_month: f64,
+}
+
+impl IndexPrediction {
+    /// Returns the speed at a number of queries in flight.
+    pub fn load(&self, concurrency: u32) -> Option<&PredictedLoad> {
+        self.loads.iter().find(|load| load.concurrency == concurrency)
+    }
+}
+
+/// A candidate with its pilots and plans.
+pub(crate) struct PilotedCandidate<'a> {
+    pub(crate) build: &'a AdvisedOptions,
+    pub(crate) shape: VectorShape,
+    pub(crate) plan: &'a BuildPlan,
+    pub(crate) pilots: &'a [PilotIndex],
+    pub(crate) request: &'a AdviceRequest,
+}
+
+/// The counters of a query of the whole index.
+struct Counters {
+    rounds: Interval,
+    reads: Interval,
+    bytes: Interval,
+    code_distances: Interval,
+    full_distances: Interval,
+}
+
+impl PilotedCandidate<'_> {
+    /// Predicts the index on the device number `at` of the request.
+    ///
+    /// # Errors
+    /// Those of the plans of pilots.
+    pub(crate) fn on(&self, at: usize, tier: &AdviceTier) -> Result<IndexPrediction, IndexError> {
+        let options = self.request.options();
+        let searches: Vec<&PilotSearch> =
+            self.pilots.iter().filter_map(|pilot| pilot.searches.get(at)).collect();
+        let counters = self.counters(&searches);
+        let moved = moved(&counters, tier);
+        let compute = self.compute_ns(&searches, &counters, tier);
+        let (disk, dram) = self.sizes(&searches)?;
+        let mut concurrencies = CONCURRENCIES.to_vec();
+        concurrencies.push(options.concurrency);
+        concurrencies.sort_unstable();
+        concurrencies.dedup();
+        let demand = |of: fn(&Interval) -> f64| Demand {
+            rounds: if tier.is_dram() { 0.0 } else { of(&counters.rounds) },
+            reads: if tier.is_dram() { 0.0 } else { of(&counters.reads) },
+            moved_bytes: of(&moved),
+            compute_ns: of(&compute),
+        };
+        let demands =
+            [demand(|number| number.value), demand(|number| number.low), demand(|number| number.high)];
+        let quantiles =
+            (mean(&searches, |search| search.p50_work), mean(&searches, |search| search.p99_work));
+        let loads: Vec<PredictedLoad> = concurrencies
+            .into_iter()
+            .map(|concurrency| self.load(concurrency, &demands, tier, quantiles))
+            .collect();
+        let speed = loads.iter().find(|load| load.concurrency == options.concurrency);
+        let qps = speed.map_or(0.0, |load| load.queries_per_second.value);
+        let month = monthly(&options.prices, dram.value, disk.value, self.request.threads());
+        let least = |a: f64, search: &&PilotSearch| a.min(search.recall);
+        Ok(IndexPrediction {
+            label: self.build.label(),
+            build: self.build.clone(),
+            tier: tier.name.clone(),
+            amplification: disk.value / self.plan.data_bytes.max(1) as f64,
+            disk_bytes: disk,
+            dram_bytes: dram,
+            build_memory_bytes: self.plan.memory.planned_bytes,
+            build_seconds: self.build_seconds(),
+            pilot_recall: searches.iter().fold(1.0, least),
+            rounds: counters.rounds,
+            reads: counters.reads,
+            read_bytes: counters.bytes,
+            moved_bytes: moved,
+            processor_us: compute.times(1e-3),
+            loads,
+            dollars_per_million: if qps > 0.0 { month * 1e6 / (qps * MONTH_SECONDS) } else { 0.0 },
+            dollars_per_month: month,
+        })
+    }
+
+    /// Returns the counters by the laws of the pilots.
+    fn counters(&self, searches: &[&PilotSearch]) -> Counters {
+        let law = |count: fn(&PilotSearch) -> f64| {
+            let points: Vec<LawPoint> = self
+                .pilots
+                .iter()
+                .zip(searches)
+                .map(|(pilot, search)| LawPoint { vectors: pilot.vectors as f64, count: count(search) })
+                .collect();
+            extrapolate(&points, self.shape.count as f64, &SlopePrior::COUNTER)
+        };
+        Counters {
+            rounds: law(|search| search.rounds),
+            reads: law(|search| search.reads),
+            bytes: law(|search| search.bytes),
+            code_distances: law(|search| search.code_distances),
+            full_distances: law(|search| search.full_distances),
+        }
+    }
+
+    /// Returns the processor time of a query: that of the pilots, scaled by the weighed counters.
+    fn compute_ns(&self, searches: &[&PilotSearch], whole: &Counters, tier: &AdviceTier) -> Interval {
+        let code_bytes = self.plan.parameters.get("code_bytes").and_then(Value::as_f64);
+        let code_ns = CODE_NS + CODE_BYTE_NS * code_bytes.unwrap_or(USUAL_CODE_BYTES);
+        let vector_ns = VECTOR_BYTE_NS * self.shape.element.row_bytes(self.shape.dim) as f64;
+        let read_ns = if tier.is_dram() { LOAD_NS } else { SUBMIT_NS };
+        let weigh = |codes: f64, full: f64, reads: f64| {
+            QUERY_NS + codes * code_ns + full * vector_ns + reads * read_ns
+        };
+        let factors: Vec<f64> = searches
+            .iter()
+            .map(|one| one.compute_ns / weigh(one.code_distances, one.full_distances, one.reads))
+            .collect();
+        // The largest pilot is the most like the whole index.
+        let factor = factors.last().copied().unwrap_or(1.0);
+        let of = |end: fn(&Interval) -> f64| {
+            factor * weigh(end(&whole.code_distances), end(&whole.full_distances), end(&whole.reads))
+        };
+        Interval {
+            value: of(|number| number.value),
+            low: of(|number| number.low) / PROCESSOR_FACTOR,
+            high: of(|number| number.high) * PROCESSOR_FACTOR,
+        }
+    }
+
+    /// Returns the bytes of the files, and of the memory while the index is searched.
+    fn sizes(&self, searches: &[&PilotSearch]) -> Result<(Interval, Interval), IndexError> {
+        let shape = |vectors: usize| VectorShape { count: vectors as u64, ..self.shape };
+        let plans = self
+            .pilots
+            .iter()
+            .map(|pilot| self.build.plan(shape(pilot.vectors), self.request))
+            .collect::<Result<Vec<BuildPlan>, _>>()?;
+        let built: Vec<PilotFiles<'_>> = self
+            .pilots
+            .iter()
+            .zip(&plans)
+            .map(|(pilot, plan)| PilotFiles { files: &pilot.files, plan })
+            .collect();
+        let files = PredictedFiles::new(self.plan, &built);
+        let (sizes, vectors): (Vec<f64>, f64) =
+            (self.pilots.iter().map(|pilot| pilot.vectors as f64).collect(), self.shape.count as f64);
+        let parts = searches.first().map_or(0, |search| search.memory.len());
+        let mut dram = Interval::exactly(0.0);
+        for part in 0..parts {
+            let bytes =
+                |search: &&PilotSearch| search.memory.get(part).map_or(0.0, |(_, bytes)| *bytes as f64);
+            let pilot_part = PilotPart { bytes: searches.iter().map(bytes).collect() };
+            dram = dram.plus(&files.part(&pilot_part, &sizes, &built, vectors));
+        }
+        let law = |bytes: fn(&PilotSearch) -> u64| {
+            let points = sizes.iter().zip(searches);
+            let points: Vec<LawPoint> = points
+                .map(|(vectors, search)| LawPoint { vectors: *vectors, count: bytes(search) as f64 })
+                .collect();
+            extrapolate(&points, vectors, &SlopePrior::COUNTER)
+        };
+        let (used, most) = (law(|search| search.thread_bytes), law(|search| search.most_thread_bytes));
+        // Limits count with the upper end, so that it has full buffers.
+        let full = law(|search| search.full_thread_bytes);
+        let thread = Interval {
+            value: used.value.min(most.value),
+            low: used.low.min(most.low),
+            high: full.high.max(used.high).min(most.high),
+        };
+        let execution = self.request.execution(self.request.options().concurrency);
+        let thread = thread.times(f64::from(execution.threads));
+        let dram = dram.plus(&thread);
+        let within = Interval { low: dram.low / MEMORY_FACTOR, high: dram.high * MEMORY_FACTOR, ..dram };
+        Ok((files.total(), within))
+    }
+
+    /// Returns the seconds of the build: the sum of its stages, each by its own law.
+    fn build_seconds(&self) -> Interval {
+        let Some(last) = self.pilots.last() else { return Interval::exactly(0.0) };
+        let seconds = |pilot: &PilotIndex, name: &str| {
+            pilot.stages.iter().filter(|(stage, _)| stage == name).map(|(_, seconds)| seconds).sum::<f64>()
+        };
+        let mut names: Vec<&str> = last.stages.iter().map(|(name, _)| name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let stages = names.into_iter().map(|name| {
+            let point =
+                |pilot: &PilotIndex| LawPoint { vectors: pilot.vectors as f64, count: seconds(pilot, name) };
+            let points: Vec<LawPoint> = self.pilots.iter().map(point).collect();
+            extrapolate(&points, self.shape.count as f64, &SlopePrior::BUILD)
+        });
+        let sum = stages.fold(Interval::exactly(0.0), |sum, stage| sum.plus(&stage));
+        Interval { value: sum.value, low: sum.low / BUILD_FACTOR, high: sum.high * BUILD_FACTOR }
+    }
+
+    /// Returns the speed at a number of queries in flight, from the expected, the least and the most demand.
+    fn load(
+        &self,
+        concurrency: u32,
+        [expected, least, most]: &[Demand; 3],
+        tier: &AdviceTier,
+        (p50_work, p99_work): (f64, f64),
+    ) -> PredictedLoad {
+        let execution = self.request.execution(concurrency);
+        let on = |demand: &Demand| demand.on(&tier.profile, &execution);
+        let [expected, fast, slow] = [on(expected), on(least), on(most)];
+        let latency = |share: f64| Interval {
+            value: expected.latency_ns * share / 1e3,
+            low: fast.latency_ns * share / 1e3 / LATENCY_FACTOR,
+            high: slow.latency_ns * share / 1e3 * LATENCY_FACTOR,
+        };
+        let finite = |prediction: &Prediction| if prediction.qps.is_finite() { prediction.qps } else { 0.0 };
+        PredictedLoad {
+            concurrency,
+            queries_per_second: Interval {
+                value: finite(&expected),
+                low: finite(&slow),
+                high: finite(&fast),
+            },
+            p50_us: latency(p50_work),
+            p99_us: latency(p99_work),
+            bound: bound_words(expected.bound).into(),
+        }
+    }
+}
+
+/// Returns the bytes that a device moves: whole granules of each read. The reads of pilots were aligned as
+/// the tier requires, and granules may be larger.
+fn moved(counters: &Counters, tier: &AdviceTier) -> Interval {
+    let (reads, bytes) = (counters.reads.value, counters.bytes.value);
+    if reads <= 0.0 || bytes <= 0.0 {
+        return counters.bytes;
+    }
+    let each = bytes / reads;
+    let TierProfile { granularity, alignment, .. } = tier.profile;
+    // Reads of whole granules begin at granules.
+    let step = if each % f64::from(granularity.max(1)) < 1.0 { granularity } else { alignment };
+    let whole = moved_bytes(each, step.max(1), granularity);
+    counters.bytes.times((whole / each).max(1.0))
+}
+
+/// Returns the dollars a month of memory, disk and processors.
+fn monthly(prices: &AdvicePrices, dram: f64, disk: f64, threads: usize) -> f64 {
+    let AdvicePrices { dram_gb_month, disk_gb_month, thread_hour } = prices;
+    let hours = MONTH_SECONDS / 3600.0;
+    dram / 1e9 * dram_gb_month + disk / 1e9 * disk_gb_month + threads as f64 * hours * thread_hour
+}
+
+fn mean(searches: &[&PilotSearch], of: fn(&PilotSearch) -> f64) -> f64 {
+    searches.iter().map(|search| of(search)).sum::<f64>() / searches.len().max(1) as f64
+}

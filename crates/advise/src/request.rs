@@ -1,0 +1,388 @@
+//! A request for advice: the vectors, the search that is wanted, the devices, and the limits.
+
+use bathyal_index::cost::demand::{Bound, Execution};
+use bathyal_index::families::FAMILIES;
+use bathyal_index::{DEFAULT_SEED, IndexError, TierChoice};
+use bathyal_kernels::Metric;
+use bathyal_tier::TierProfile;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// Rows of the sample for a quick answer. Three pilots of up to so many vectors are built in seconds.
+const QUICK_ROWS: usize = 8_000;
+/// Rows of the sample for a good answer.
+const THOROUGH_ROWS: usize = 40_000;
+/// Rows of the sample otherwise: from a twentieth of a million on, laws are fitted over a factor of 4.
+const USUAL_ROWS: usize = 20_000;
+/// The fewest vectors of which anything is predicted. Calibrations of fewer vectors say little, and searches
+/// of so few take microseconds in any index.
+pub const LEAST_VECTORS: usize = 2_000;
+/// The most queries in flight for which throughput is predicted.
+pub const MOST_CONCURRENCY: u32 = 4096;
+/// Queries in flight, if the caller does not say: a busy server with a few cores.
+pub const DEFAULT_CONCURRENCY: u32 = 64;
+/// The largest possible rates of a device: a thousand times those of memory. Higher ones are errors of a
+/// profile.
+const MOST_BYTES_A_SECOND: f64 = 1e15;
+const MOST_READS_A_SECOND: f64 = 1e12;
+/// The longest possible latency of a device: a minute.
+const MOST_LATENCY_NS: u64 = 60_000_000_000;
+/// The largest granularity of a device: 1 GiB.
+const MOST_GRANULARITY: u32 = 1 << 30;
+
+/// The time that the caller grants to the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SamplePace {
+    /// A small sample, and the usual candidates only.
+    Quick,
+    /// A sample of 20,000 vectors.
+    #[default]
+    Usual,
+    /// A sample of 40,000 vectors.
+    Thorough,
+}
+
+impl SamplePace {
+    /// Returns the rows of the sample.
+    pub fn rows(self) -> usize {
+        match self {
+            SamplePace::Quick => QUICK_ROWS,
+            SamplePace::Usual => USUAL_ROWS,
+            SamplePace::Thorough => THOROUGH_ROWS,
+        }
+    }
+}
+
+/// A device from which an index may be read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AdviceTier {
+    /// The name in the answer.
+    pub name: String,
+    /// The kind of tier: files, or memory of this process.
+    pub choice: TierChoice,
+    /// The measured or given profile; 0 in a field means that it is not known.
+    pub profile: TierProfile,
+}
+
+impl AdviceTier {
+    /// Returns the memory of this process, whose reads are loads. Their time is part of the processor time
+    /// that pilots measure.
+    pub fn dram() -> AdviceTier {
+        let profile = TierProfile {
+            kind: "dram".into(),
+            method: "loads, prefetched".into(),
+            granularity: 64,
+            alignment: 1,
+            addressable: true,
+            latency_ns: 0,
+            iops: 0.0,
+            bandwidth_bytes_per_s: 0.0,
+            depth: 64,
+            issue_ns: 0,
+        };
+        AdviceTier { name: "dram".into(), choice: TierChoice::Dram, profile }
+    }
+
+    /// Returns a device of files with a profile.
+    pub fn file(name: impl Into<String>, profile: TierProfile) -> AdviceTier {
+        AdviceTier { name: name.into(), choice: TierChoice::File, profile }
+    }
+
+    /// Returns true if the pages of an index are in the memory of this process.
+    pub fn is_dram(&self) -> bool {
+        self.choice == TierChoice::Dram
+    }
+
+    /// Refuses a profile that no device has.
+    fn check(&self) -> Result<(), IndexError> {
+        let TierProfile { granularity, latency_ns, iops, bandwidth_bytes_per_s, .. } = self.profile;
+        let name = &self.name;
+        let refuse = |what: String| Err(IndexError::Parameter(format!("the profile of {name}: {what}")));
+        let rate_is_possible = |rate: f64, most: f64| rate.is_finite() && (0.0..=most).contains(&rate);
+        if !rate_is_possible(iops, MOST_READS_A_SECOND) {
+            return refuse(format!("iops is {iops}; it must be 0 (not measured) to {MOST_READS_A_SECOND:e}"));
+        }
+        if !rate_is_possible(bandwidth_bytes_per_s, MOST_BYTES_A_SECOND) {
+            return refuse(format!(
+                "bandwidth_bytes_per_s is {bandwidth_bytes_per_s}; it must be 0 (not measured) to \
+                 {MOST_BYTES_A_SECOND:e}"
+            ));
+        }
+        if latency_ns > MOST_LATENCY_NS {
+            return refuse(format!("latency_ns is {latency_ns}; it must be {MOST_LATENCY_NS} at most"));
+        }
+        if granularity == 0 || granularity > MOST_GRANULARITY {
+            return refuse(format!("granularity is {granularity}; it must be 1 to {MOST_GRANULARITY} bytes"));
+        }
+        match self.choice {
+            TierChoice::Dram => Ok(()),
+            TierChoice::File if latency_ns == 0 || iops == 0.0 || bandwidth_bytes_per_s == 0.0 => refuse(
+                "a prediction needs latency_ns, iops and bandwidth_bytes_per_s above 0; measure the device \
+                 with a probe"
+                    .into(),
+            ),
+            TierChoice::File => Ok(()),
+            _ => refuse("predictions are made for files and dram".into()),
+        }
+    }
+}
+
+/// The limits that an index must meet. `None` means no limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct IndexLimits {
+    /// Bytes of memory of the open index while it searches.
+    pub dram_bytes: Option<u64>,
+    /// Bytes of the files of the index.
+    pub disk_bytes: Option<u64>,
+    /// Microseconds of the median query.
+    pub p50_us: Option<f64>,
+    /// Microseconds of the 99th percentile.
+    pub p99_us: Option<f64>,
+    /// Queries per second.
+    pub queries_per_second: Option<f64>,
+    /// Seconds of the build.
+    pub build_seconds: Option<f64>,
+    /// Bytes of memory of the build.
+    pub build_memory_bytes: Option<u64>,
+    /// Dollars a month for memory, disk and processors.
+    pub dollars_per_month: Option<f64>,
+}
+
+/// Prices, in US dollars. The defaults are list prices of virtual machines of general purpose with attached
+/// SSDs in the United States, rounded; they differ between providers by a factor of two.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct AdvicePrices {
+    /// A GB (10^9 bytes) of memory for a month.
+    pub dram_gb_month: f64,
+    /// A GB (10^9 bytes) of disk for a month.
+    pub disk_gb_month: f64,
+    /// A processor thread for an hour.
+    pub thread_hour: f64,
+}
+
+impl Default for AdvicePrices {
+    fn default() -> AdvicePrices {
+        // The price of memory is that by which instances with 8 instead of 4 GB a thread are dearer.
+        AdvicePrices { dram_gb_month: 3.0, disk_gb_month: 0.08, thread_hour: 0.04 }
+    }
+}
+
+/// The options of a request, before they are checked.
+#[derive(Debug, Clone)]
+pub struct AdviceOptions {
+    /// The metric.
+    pub metric: Metric,
+    /// Neighbours per query.
+    pub k: usize,
+    /// The recall of searches.
+    pub recall: f32,
+    /// The number of vectors of the index, if the given file is only a sample of them.
+    pub vectors: Option<u64>,
+    /// The devices that may be used.
+    pub tiers: Vec<AdviceTier>,
+    /// The limits.
+    pub limits: IndexLimits,
+    /// Queries in flight at which the limits hold and candidates are compared.
+    pub concurrency: u32,
+    /// Threads of searches and of the build; 0 means all cores.
+    pub threads: usize,
+    /// The time for the answer.
+    pub pace: SamplePace,
+    /// The families to consider; empty for all of which predictions are made.
+    pub families: Vec<String>,
+    /// Prices.
+    pub prices: AdvicePrices,
+    /// The seed of the sample and of the pilots.
+    pub seed: u64,
+    /// The folder for pilots, whose device their searches read; `None` is the system's temporary folder.
+    pub work_folder: Option<PathBuf>,
+}
+
+impl Default for AdviceOptions {
+    fn default() -> AdviceOptions {
+        AdviceOptions {
+            metric: Metric::L2,
+            k: bathyal_index::DEFAULT_K,
+            recall: bathyal_index::DEFAULT_RECALL,
+            vectors: None,
+            tiers: vec![AdviceTier::dram()],
+            limits: IndexLimits::default(),
+            concurrency: DEFAULT_CONCURRENCY,
+            threads: 0,
+            pace: SamplePace::default(),
+            families: Vec::new(),
+            prices: AdvicePrices::default(),
+            seed: DEFAULT_SEED,
+            work_folder: None,
+        }
+    }
+}
+
+/// A request whose options were checked.
+#[derive(Debug, Clone)]
+pub struct AdviceRequest {
+    options: AdviceOptions,
+}
+
+impl AdviceRequest {
+    /// Checks options.
+    ///
+    /// # Errors
+    /// [`IndexError::Parameter`]: a k or recall out of range, no device or a profile that no device has,
+    /// limits or prices that are not positive numbers, unknown families.
+    pub fn new(options: AdviceOptions) -> Result<AdviceRequest, IndexError> {
+        let refuse = |what: String| Err(IndexError::Parameter(what));
+        if options.k == 0 || options.k > LEAST_VECTORS / 4 {
+            return refuse(format!(
+                "k is {}; predictions are made for 1 to {}",
+                options.k,
+                LEAST_VECTORS / 4
+            ));
+        }
+        if !(options.recall > 0.0 && options.recall <= 1.0) {
+            return refuse(format!("recall is {}; it must be above 0 and at most 1", options.recall));
+        }
+        if options.tiers.is_empty() {
+            return refuse("no device is given; name a tier that may be used".into());
+        }
+        options.tiers.iter().try_for_each(AdviceTier::check)?;
+        if !(1..=MOST_CONCURRENCY).contains(&options.concurrency) {
+            let given = options.concurrency;
+            return refuse(format!("concurrency is {given}; it must be 1 to {MOST_CONCURRENCY}"));
+        }
+        check_limits(&options.limits)?;
+        let AdvicePrices { dram_gb_month, disk_gb_month, thread_hour } = options.prices;
+        if [dram_gb_month, disk_gb_month, thread_hour]
+            .iter()
+            .any(|price| !(price.is_finite() && *price >= 0.0))
+        {
+            return refuse("prices must be 0 or positive numbers of dollars".into());
+        }
+        for family in &options.families {
+            if FAMILIES.iter().all(|known| known.name != family.as_str()) {
+                bathyal_index::families::find(family)?;
+            }
+        }
+        Ok(AdviceRequest { options })
+    }
+
+    /// Returns the options.
+    pub fn options(&self) -> &AdviceOptions {
+        &self.options
+    }
+
+    /// Returns the threads of searches and builds.
+    pub fn threads(&self) -> usize {
+        match self.options.threads {
+            0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
+            n => n,
+        }
+    }
+
+    /// Returns how `concurrency` queries in flight are searched: spread over the threads. Pilots measure the
+    /// processor time of reads together with that of all else, so that issuing one takes no further time.
+    pub fn execution(&self, concurrency: u32) -> Execution {
+        let threads = (self.threads() as u32).min(concurrency).max(1);
+        Execution { threads, in_flight: concurrency.div_ceil(threads), issue_ns: 0.0 }
+    }
+}
+
+/// Refuses limits that are not positive numbers.
+fn check_limits(limits: &IndexLimits) -> Result<(), IndexError> {
+    let bytes = |limit: Option<u64>| limit.map(|bytes| bytes as f64);
+    let given = [
+        ("memory", bytes(limits.dram_bytes)),
+        ("disk", bytes(limits.disk_bytes)),
+        ("p50", limits.p50_us),
+        ("p99", limits.p99_us),
+        ("queries per second", limits.queries_per_second),
+        ("build time", limits.build_seconds),
+        ("build memory", bytes(limits.build_memory_bytes)),
+        ("dollars a month", limits.dollars_per_month),
+    ];
+    let bad =
+        given.into_iter().find(|(_, limit)| limit.is_some_and(|limit| !(limit.is_finite() && limit > 0.0)));
+    match bad {
+        Some((name, limit)) => Err(IndexError::Parameter(format!(
+            "the limit of {name} is {}; it must be a positive number",
+            limit.unwrap_or(0.0)
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Returns the limit of a search's speed in words.
+pub(crate) fn bound_words(bound: Bound) -> &'static str {
+    match bound {
+        Bound::Compute => "the processor",
+        Bound::Bandwidth => "the device's bandwidth",
+        Bound::Iops => "the device's reads per second",
+        Bound::Latency => "waiting for the device",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn disk() -> TierProfile {
+        TierProfile {
+            kind: "file".into(),
+            granularity: 4096,
+            alignment: 512,
+            addressable: false,
+            latency_ns: 80_000,
+            iops: 1e5,
+            bandwidth_bytes_per_s: 2e9,
+            ..AdviceTier::dram().profile
+        }
+    }
+
+    fn refused(options: AdviceOptions) -> String {
+        AdviceRequest::new(options).err().map(|error| error.to_string()).unwrap_or_default()
+    }
+
+    #[test]
+    fn profiles_that_no_device_has_are_refused() {
+        let with = |profile: TierProfile| {
+            refused(AdviceOptions {
+                tiers: vec![AdviceTier::file("disk", profile)],
+                ..AdviceOptions::default()
+            })
+        };
+        assert_eq!(with(disk()), "");
+        for (bad, word) in [
+            (TierProfile { iops: f64::NAN, ..disk() }, "iops"),
+            (TierProfile { iops: -1.0, ..disk() }, "iops"),
+            (TierProfile { iops: 1e300, ..disk() }, "iops"),
+            (TierProfile { iops: 0.0, ..disk() }, "above 0"),
+            (TierProfile { bandwidth_bytes_per_s: f64::INFINITY, ..disk() }, "bandwidth"),
+            (TierProfile { bandwidth_bytes_per_s: 0.0, ..disk() }, "above 0"),
+            (TierProfile { latency_ns: u64::MAX, ..disk() }, "latency_ns"),
+            (TierProfile { latency_ns: 0, ..disk() }, "above 0"),
+            (TierProfile { granularity: 0, ..disk() }, "granularity"),
+        ] {
+            let message = with(bad);
+            assert!(message.contains("the profile of disk") && message.contains(word), "{message}");
+        }
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_refused_by_name() {
+        let of = |limits: IndexLimits| refused(AdviceOptions { limits, ..AdviceOptions::default() });
+        assert_eq!(of(IndexLimits::default()), "");
+        assert!(of(IndexLimits { dram_bytes: Some(0), ..IndexLimits::default() }).contains("memory"));
+        assert!(of(IndexLimits { p99_us: Some(f64::NAN), ..IndexLimits::default() }).contains("p99"));
+        assert!(of(IndexLimits { p50_us: Some(-1.0), ..IndexLimits::default() }).contains("p50"));
+        let other = AdviceOptions::default;
+        assert!(refused(AdviceOptions { k: 0, ..other() }).contains("k is 0"));
+        assert!(refused(AdviceOptions { recall: f32::NAN, ..other() }).contains("recall"));
+        assert!(refused(AdviceOptions { recall: 1.5, ..other() }).contains("recall"));
+        assert!(refused(AdviceOptions { tiers: Vec::new(), ..other() }).contains("no device"));
+        assert!(refused(AdviceOptions { concurrency: 0, ..other() }).contains("concurrency"));
+        assert!(refused(AdviceOptions { families: vec!["tree".into()], ..other() }).contains("tree"));
+        let prices = AdvicePrices { thread_hour: -1.0, ..AdvicePrices::default() };
+        assert!(refused(AdviceOptions { prices, ..other() }).contains("prices"));
+    }
+}

@@ -1,0 +1,203 @@
+//! Advice about small generated sets, compared with indexes that are then built.
+
+use bathyal_advise::{
+    Advice, AdviceOptions, AdviceRequest, AdviceTier, IndexLimits, PlanFile, SamplePace, advise,
+    compare_with_plan,
+};
+use bathyal_index::{BuildOptions, Index, IndexError, build};
+use bathyal_kernels::Element;
+use bathyal_tier::{Control, TierProfile};
+use bathyal_vectors::VectorFile;
+use bathyal_vectors::progress::{Progress, Silent};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const DIM: usize = 24;
+
+/// Centres of the vectors: so few that the neighbours of a query in the smallest pilot have its centre, too.
+const CENTRES: usize = 20;
+
+/// Returns vectors around random centres.
+fn vectors(count: usize, seed: u64) -> VectorFile {
+    let mut random = StdRng::seed_from_u64(seed);
+    let centres: Vec<f32> = (0..CENTRES * DIM).map(|_| random.random_range(-10.0..10.0)).collect();
+    let mut rows = Vec::new();
+    for _ in 0..count {
+        let centre = random.random_range(0..CENTRES) * DIM;
+        for component in &centres[centre..centre + DIM] {
+            rows.extend((component + random.random_range(-3.0..3.0_f32)).to_le_bytes());
+        }
+    }
+    VectorFile::from_rows(Element::F32, DIM, rows).unwrap()
+}
+
+/// Returns the first `count` vectors, and the others.
+fn split(vectors: &VectorFile, count: usize) -> (VectorFile, VectorFile) {
+    let part = |rows: std::ops::Range<usize>| {
+        VectorFile::from_rows(Element::F32, DIM, vectors.rows(rows).unwrap().to_vec()).unwrap()
+    };
+    (part(0..count), part(count..vectors.count()))
+}
+
+fn disk() -> AdviceTier {
+    let profile = TierProfile {
+        kind: "file".into(),
+        granularity: 4096,
+        alignment: 512,
+        addressable: false,
+        latency_ns: 80_000,
+        iops: 1e5,
+        bandwidth_bytes_per_s: 2e9,
+        depth: 64,
+        ..AdviceTier::dram().profile
+    };
+    AdviceTier::file("disk", profile)
+}
+
+fn quick() -> AdviceOptions {
+    AdviceOptions {
+        tiers: vec![AdviceTier::dram(), disk()],
+        threads: 2,
+        concurrency: 8,
+        pace: SamplePace::Quick,
+        ..AdviceOptions::default()
+    }
+}
+
+fn advice(data: &VectorFile, options: AdviceOptions) -> Result<Advice, IndexError> {
+    advise(data, None, &AdviceRequest::new(options).unwrap(), &Silent)
+}
+
+#[test]
+fn predicted_sizes_and_counters_are_those_of_the_built_index() {
+    // The sample has half of the vectors.
+    let (data, queries) = split(&vectors(16_200, 1), 16_000);
+    let families = ["cluster", "spann", "flat"].map(String::from).to_vec();
+    let found = advice(&data, AdviceOptions { families, ..quick() }).unwrap();
+    assert!(found.indexes.left_out.is_empty() && found.indexes.ranked.len() == 8, "{found:?}");
+    let folder = tempfile::tempdir().unwrap();
+    let mut built: Vec<String> = Vec::new();
+    for rank in 0..found.indexes.ranked.len() {
+        let plan = PlanFile::of(&found, rank).unwrap();
+        let path = folder.path().join(plan.index.label.replace([' ', ','], "-"));
+        if !built.contains(&plan.index.label) {
+            let options = BuildOptions { threads: 2, ..BuildOptions::of(plan.family().unwrap()) };
+            build(&data, &path, &options, &Silent).unwrap();
+            built.push(plan.index.label.clone());
+        }
+        let index = Index::open(&path, &plan.open_options()).unwrap();
+        let compared = compare_with_plan(&plan, &index, &queries, Control::default()).unwrap();
+        let number = |name: &str| {
+            compared.numbers.iter().find(|number| number.name == name).unwrap_or_else(|| panic!("{name}"))
+        };
+        let what = format!("{} on {}", plan.index.label, plan.index.tier);
+        let ratio = number("index bytes").ratio;
+        assert!((0.97..1.03).contains(&ratio) || number("index bytes").within, "{what}: {ratio}");
+        // A flat index answers a batch in one pass, with memory and reads of its own.
+        if plan.index.build.family != "flat" {
+            let memory = number("memory bytes");
+            assert!(memory.measured <= memory.predicted.high, "{what}: {memory:?}");
+            assert!((0.4..1.1).contains(&memory.ratio), "{what}: {memory:?}");
+        }
+        if plan.index.build.family == "cluster" {
+            let reads = number("reads a query");
+            assert!(reads.within, "{what}: {reads:?}");
+        }
+    }
+}
+
+#[test]
+fn a_limit_excludes_candidates_with_the_reason() {
+    let data = vectors(6_000, 2);
+    let bytes = data.data_bytes();
+    let limits = IndexLimits { disk_bytes: Some(bytes * 3), ..IndexLimits::default() };
+    let options = AdviceOptions { limits, families: vec!["spann".into(), "flat".into()], ..quick() };
+    let found = advice(&data, options.clone()).unwrap();
+    let coupled = found.indexes.left_out.iter().find(|one| one.label == "spann, coupled").unwrap();
+    assert!(coupled.reasons[0].contains("times the data, over your"), "{coupled:?}");
+    assert!(found.indexes.ranked.iter().all(|one| one.disk_bytes.high <= 3.0 * bytes as f64));
+    // A limit that nothing meets is not an error, and the note names it.
+    let limits = IndexLimits { dram_bytes: Some(1), ..IndexLimits::default() };
+    let none = advice(&data, AdviceOptions { limits, ..options }).unwrap();
+    assert!(none.indexes.ranked.is_empty() && PlanFile::of(&none, 0).is_none());
+    assert!(
+        none.notes.iter().any(|note| note.contains("memory") && note.contains("over your 1 B")),
+        "{none:?}"
+    );
+    assert!(none.indexes.left_out.iter().all(|one| !one.reasons.is_empty()));
+}
+
+#[test]
+fn sets_of_which_nothing_can_be_said_are_refused() {
+    let message = |data: &VectorFile| advice(data, quick()).unwrap_err().to_string();
+    assert!(message(&vectors(100, 3)).contains("needs 2000 at least"));
+    let one = vectors(1, 3).row(0).repeat(3_000);
+    let same = VectorFile::from_rows(Element::F32, DIM, one).unwrap();
+    assert!(message(&same).contains("are the same"), "{}", message(&same));
+    let fewer = AdviceOptions { vectors: Some(10), ..quick() };
+    assert!(advice(&vectors(3_000, 3), fewer).unwrap_err().to_string().contains("fewer than"));
+    let folder = tempfile::tempdir().unwrap();
+    let missing = AdviceOptions { work_folder: Some(folder.path().join("none")), ..quick() };
+    let refused = advice(&vectors(3_000, 3), missing).unwrap_err().to_string();
+    assert!(refused.contains("pilots cannot be built here"), "{refused}");
+    let other = VectorFile::from_rows(Element::F32, 2, vec![0; 8]).unwrap();
+    let request = AdviceRequest::new(quick()).unwrap();
+    let refused = advise(&vectors(3_000, 3), Some(&other), &request, &Silent).unwrap_err().to_string();
+    assert!(refused.contains("1 queries of 2 f32"), "{refused}");
+}
+
+/// Ends the work at a number of questions.
+struct EndsAfter {
+    left: AtomicUsize,
+}
+
+impl Progress for EndsAfter {
+    fn stage(&self, _name: &str, _total: u64) {}
+
+    fn advance(&self, _done: u64) {}
+
+    fn cancelled(&self) -> bool {
+        let one_less = |left: usize| left.checked_sub(1);
+        self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_err()
+    }
+}
+
+#[test]
+fn advice_can_be_cancelled_and_leaves_no_folder() {
+    let (data, folder) = (vectors(4_000, 4), tempfile::tempdir().unwrap());
+    let options = AdviceOptions { work_folder: Some(folder.path().into()), ..quick() };
+    let request = AdviceRequest::new(options).unwrap();
+    for left in [0, 1, 5, 30, 100] {
+        let ends = EndsAfter { left: AtomicUsize::new(left) };
+        let ended = advise(&data, None, &request, &ends);
+        assert!(matches!(ended, Err(IndexError::Cancelled)), "{left}: {ended:?}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "{left}");
+    }
+}
+
+#[test]
+fn plans_are_read_back_and_foreign_files_are_refused() {
+    let data = vectors(3_000, 5);
+    let found = advice(&data, AdviceOptions { families: vec!["flat".into()], ..quick() }).unwrap();
+    let plan = PlanFile::of(&found, 0).unwrap();
+    let text = plan.text().unwrap();
+    assert_eq!(PlanFile::parse(&text).unwrap(), plan);
+    assert!(plan.differences(3_000, DIM as u32, "f32", "l2").is_empty());
+    assert_eq!(plan.differences(3_001, 3, "u8", "ip").len(), 4);
+    for (bad, word) in [
+        ("", "is not a plan"),
+        ("{}", "plan_version"),
+        (&text.replace("\"plan_version\": 1", "\"plan_version\": 2"), "version 2"),
+        (&text.replace("\"recall\"", "\"remembered\""), "is not a plan"),
+        (&text[..text.len() / 2], "is not a plan"),
+    ] {
+        let refused = PlanFile::parse(bad).unwrap_err();
+        assert!(refused.contains(word), "{refused}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("plan.json");
+    assert!(PlanFile::read(&path).unwrap_err().to_string().contains("plan.json"));
+    std::fs::write(&path, text).unwrap();
+    assert_eq!(PlanFile::read(&path).unwrap(), plan);
+}

@@ -1,0 +1,155 @@
+//! `bathyal advise`.
+
+use std::path::PathBuf;
+
+use bathyal_advise::request::{DEFAULT_CONCURRENCY, MOST_CONCURRENCY};
+use bathyal_advise::{AdvicePrices, IndexLimits, SamplePace};
+use bathyal_console::byte_size;
+use bathyal_console::typed::{parse_recall, parse_threads};
+use bathyal_index::{DEFAULT_K, DEFAULT_RECALL, DEFAULT_SEED};
+use clap::Args;
+use clap::builder::RangedU64ValueParser;
+
+use super::MetricArgument;
+
+/// `bathyal advise`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Small indexes of each family are built from a sample of the vectors and searched. What they count, the plan \
+of the build and the profile of each device give size, memory and speed of the whole index. Indexes that \
+meet all limits are ordered by queries a second at --concurrency; those within a tenth of each other by \
+memory.
+
+Examples:
+  bathyal advise base.fbin --metric l2 --recall 0.95 --memory 2GB
+  bathyal advise base.fbin queries.fbin --metric l2 --on dram --on /mnt/nvme --disk 50GB
+  bathyal advise sample.fbin --vectors 100000000 --metric cosine --on disk.json --quick
+  bathyal advise base.fbin --metric l2 --output plan.json
+  bathyal build base.fbin my.index --metric l2 --advice plan.json
+  bathyal advise my.index queries.fbin --metric l2 --check plan.json")]
+pub struct AdviseArguments {
+    /// Vectors: .fbin .f16bin .bf16bin .u8bin .i8bin .b1bin .fvecs .bvecs .npy; with --check, an index
+    pub data: PathBuf,
+    /// Queries like those to come, in the same format [default: vectors held out of the sample]
+    pub queries: Option<PathBuf>,
+    /// Metric: l2, ip, cosine, or hamming
+    #[arg(long)]
+    pub metric: MetricArgument,
+    /// Recall of searches
+    #[arg(long, default_value_t = DEFAULT_RECALL, value_parser = parse_recall)]
+    pub recall: f32,
+    /// Neighbours per query
+    #[arg(short, default_value_t = DEFAULT_K as u32,
+          value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
+    pub k: u32,
+    /// Vectors of the index, if DATA is only a sample of them
+    #[arg(long, value_name = "COUNT")]
+    pub vectors: Option<u64>,
+    /// A place from which the index may be read: dram, a folder (its device is measured), or a profile that
+    /// `bathyal probe --output` wrote. May be repeated [default: dram, and the current folder]
+    #[arg(long = "on", value_name = "PLACE")]
+    pub places: Vec<PathBuf>,
+    /// Limits
+    #[command(flatten)]
+    pub limits: LimitArguments,
+    /// Queries in flight at which the limits hold and indexes are compared
+    #[arg(long, value_name = "QUERIES", default_value_t = DEFAULT_CONCURRENCY,
+          value_parser = RangedU64ValueParser::<u32>::new().range(1..=u64::from(MOST_CONCURRENCY)))]
+    pub concurrency: u32,
+    /// Threads of searches and of the build; 0 or auto means all cores
+    #[arg(long, default_value = "0", value_parser = parse_threads)]
+    pub threads: usize,
+    /// Consider only this family. May be repeated
+    #[arg(long = "family", value_name = "FAMILY")]
+    pub families: Vec<String>,
+    /// Answer in seconds, from a sample of 8,000 vectors and with the usual code size
+    #[arg(long, conflicts_with = "thorough")]
+    pub quick: bool,
+    /// Take a sample of 40,000 vectors instead of 20,000, and consider more layouts
+    #[arg(long)]
+    pub thorough: bool,
+    /// Seed of the sample and of the pilots
+    #[arg(long, default_value_t = DEFAULT_SEED)]
+    pub seed: u64,
+    /// Folder for the pilots [default: the system's temporary folder]
+    #[arg(long, value_name = "FOLDER")]
+    pub work_folder: Option<PathBuf>,
+    /// Write the plan of the best index to this file, for `bathyal build --advice`
+    #[arg(long, value_name = "FILE", conflicts_with = "check")]
+    pub output: Option<PathBuf>,
+    /// Compare the index DATA with this plan, by searching it with QUERIES
+    #[arg(long, value_name = "PLAN", requires = "queries")]
+    pub check: Option<PathBuf>,
+}
+
+/// The limits of an index.
+#[derive(Debug, Args)]
+pub struct LimitArguments {
+    /// Memory of the open index while it searches, for example 2GB
+    #[arg(long, value_name = "SIZE", value_parser = byte_size::parse)]
+    pub memory: Option<u64>,
+    /// Bytes of its files
+    #[arg(long, value_name = "SIZE", value_parser = byte_size::parse)]
+    pub disk: Option<u64>,
+    /// Milliseconds of the median query
+    #[arg(long, value_name = "MS")]
+    pub p50: Option<f64>,
+    /// Milliseconds of the 99th percentile
+    #[arg(long, value_name = "MS")]
+    pub p99: Option<f64>,
+    /// Queries per second
+    #[arg(long, value_name = "RATE")]
+    pub qps: Option<f64>,
+    /// Seconds of the build
+    #[arg(long, value_name = "SECONDS")]
+    pub build_seconds: Option<f64>,
+    /// Memory of the build
+    #[arg(long, value_name = "SIZE", value_parser = byte_size::parse)]
+    pub build_memory: Option<u64>,
+    /// Dollars a month for memory, disk and processors
+    #[arg(long, value_name = "DOLLARS")]
+    pub cost: Option<f64>,
+    /// Dollars of a GB of memory for a month
+    #[arg(long, value_name = "DOLLARS", default_value_t = AdvicePrices::default().dram_gb_month)]
+    pub memory_price: f64,
+    /// Dollars of a GB of disk for a month
+    #[arg(long, value_name = "DOLLARS", default_value_t = AdvicePrices::default().disk_gb_month)]
+    pub disk_price: f64,
+    /// Dollars of a processor thread for an hour
+    #[arg(long, value_name = "DOLLARS", default_value_t = AdvicePrices::default().thread_hour)]
+    pub thread_price: f64,
+}
+
+impl LimitArguments {
+    /// Returns the limits.
+    pub fn limits(&self) -> IndexLimits {
+        let micros = |ms: Option<f64>| ms.map(|ms| ms * 1e3);
+        IndexLimits {
+            dram_bytes: self.memory,
+            disk_bytes: self.disk,
+            p50_us: micros(self.p50),
+            p99_us: micros(self.p99),
+            queries_per_second: self.qps,
+            build_seconds: self.build_seconds,
+            build_memory_bytes: self.build_memory,
+            dollars_per_month: self.cost,
+        }
+    }
+
+    /// Returns the prices.
+    pub fn prices(&self) -> AdvicePrices {
+        let LimitArguments { memory_price, disk_price, thread_price, .. } = *self;
+        AdvicePrices { dram_gb_month: memory_price, disk_gb_month: disk_price, thread_hour: thread_price }
+    }
+}
+
+impl AdviseArguments {
+    /// Returns the time for the answer.
+    pub fn pace(&self) -> SamplePace {
+        match (self.quick, self.thorough) {
+            (true, _) => SamplePace::Quick,
+            (_, true) => SamplePace::Thorough,
+            _ => SamplePace::Usual,
+        }
+    }
+}

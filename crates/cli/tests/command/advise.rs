@@ -1,0 +1,51 @@
+//! `bathyal advise`.
+
+use crate::harness::{bathyal, copy};
+use crate::program::write_vectors;
+
+const DISK: &str = r#"{"kind": "file", "method": "", "granularity": 4096, "alignment": 512,
+    "addressable": false, "latency_ns": 80000, "iops": 1e5, "bandwidth_bytes_per_s": 2e9, "depth": 64}"#;
+
+#[test]
+fn an_index_is_advised_built_and_compared_with_its_plan() {
+    let folder = copy();
+    let run = |line: &str| bathyal(folder.path(), line);
+    write_vectors(folder.path(), "more.fbin", 4_000, 16, 3);
+    write_vectors(folder.path(), "asked.fbin", 100, 16, 4);
+    std::fs::write(folder.path().join("disk.json"), DISK).unwrap();
+    let line = "advise more.fbin asked.fbin --metric l2 --quick --family cluster --family flat --threads 1";
+    let advice = run(&format!("{line} --on dram --on disk.json --output plan.json --json")).json();
+    assert_eq!((&advice["vectors"], &advice["sample_queries"]), (&4_000.into(), &100.into()));
+    assert!(advice["ranked"].as_array().is_some_and(|ranked| ranked.len() == 4), "{advice}");
+    run("build more.fbin advised --metric l2 --advice plan.json").good();
+    let plan = std::fs::read_to_string(folder.path().join("plan.json")).unwrap();
+    let plan: serde_json::Value = serde_json::from_str(&plan).unwrap();
+    let built = run("inspect advised --json").json();
+    assert_eq!(built["manifest"]["family"], plan["index"]["build"]["family"], "{built}");
+    let compared = run("advise advised asked.fbin --metric l2 --check plan.json --json").json();
+    let size = &compared["numbers"][0];
+    assert_eq!((&size["name"], &size["within"]), (&"index bytes".into(), &true.into()), "{compared}");
+    let text = run(&format!("{line} --on dram --memory 1KB")).good();
+    assert!(text.contains("left out: flat on dram: memory ") && text.contains("over your 1.0 KB"), "{text}");
+    assert!(text.contains("note: no index meets all limits"), "{text}");
+    run(&format!("{line} --on dram --memory 1KB --output none.json"))
+        .fails(1, &["there is no plan to write"]);
+    assert!(!folder.path().join("none.json").exists());
+}
+
+#[test]
+fn bad_devices_and_plans_are_refused() {
+    let folder = copy();
+    let run = |line: &str| bathyal(folder.path(), line);
+    write_vectors(folder.path(), "more.fbin", 3_000, 16, 3);
+    let lying = DISK.replace("\"latency_ns\": 80000", "\"latency_ns\": 0");
+    std::fs::write(folder.path().join("lying.json"), lying).unwrap();
+    run("advise more.fbin --metric l2 --on lying.json").fails(1, &["lying.json", "above 0"]);
+    run("advise more.fbin --metric l2 --on missing").fails(1, &["missing"]);
+    run("advise more.fbin --metric l2 --on dram --family tree").fails(1, &["tree"]);
+    write_vectors(folder.path(), "few.fbin", 500, 16, 3);
+    run("advise few.fbin --metric l2 --on dram").fails(1, &["few.fbin", "500 vectors", "2000"]);
+    run("advise idx --metric l2 --check plan.json").fails(2, &["QUERIES"]);
+    run("build base.fbin new --metric l2 --advice lying.json").fails(1, &["lying.json", "plan"]);
+    run("build base.fbin new --metric l2 --advice p.json --family graph").fails(2, &["--advice"]);
+}
