@@ -130,11 +130,7 @@ pub fn advise(
         concurrency: options.concurrency,
         threads: request.threads(),
         seed: options.seed,
-        devices: options
-            .tiers
-            .iter()
-            .map(|tier| AdvisedDevice { name: tier.name.clone(), profile: tier.profile.clone() })
-            .collect(),
+        devices: devices(request),
         limits: options.limits,
         sample_rows: sample.rows.count(),
         sample_queries: sample.queries.count(),
@@ -143,6 +139,12 @@ pub fn advise(
         indexes,
         seconds: started.elapsed().as_secs_f64(),
     })
+}
+
+/// Returns the devices of a request.
+fn devices(request: &AdviceRequest) -> Vec<AdvisedDevice> {
+    let tiers = request.options().tiers.iter();
+    tiers.map(|tier| AdvisedDevice { name: tier.name.clone(), profile: tier.profile.clone() }).collect()
 }
 
 /// Returns the reason for which the plan of a build alone excludes a candidate.
