@@ -33,7 +33,8 @@ Long calls let other threads run, show progress, and stop at Ctrl-C without leav
 """
 
 from bathyal._bathyal import DamagedIndexError, DuplicateIdError, Error, __version__
-from bathyal.building import build, compact, convert_layout, convert_stripes, families
+from bathyal.advice import Advice, advise, check_plan, probe
+from bathyal.building import build, compact, convert_layout, convert_stripes, families, plan
 from bathyal.checking import inspect, verify
 from bathyal.collection import Collection
 from bathyal.exact import OverallRatio, groundtruth, overall_ratio, recall
@@ -47,6 +48,7 @@ from bathyal.results import Costs, Found, FoundMany, FoundRanges, SearchStats, S
 from bathyal.stores import copy, listing, prune, remove
 
 __all__ = [
+    "Advice",
     "Collection",
     "Converted",
     "Costs",
@@ -67,7 +69,9 @@ __all__ = [
     "Snapshot",
     "Written",
     "__version__",
+    "advise",
     "build",
+    "check_plan",
     "compact",
     "convert",
     "convert_layout",
@@ -79,6 +83,8 @@ __all__ = [
     "listing",
     "open",
     "overall_ratio",
+    "plan",
+    "probe",
     "prune",
     "read_ids",
     "read_vectors",

@@ -34,6 +34,20 @@ class _BuildArguments(TypedDict):
     store: _Pairs
     device: str
 
+class _AdviceArguments(TypedDict):
+    metric: str
+    k: int
+    recall: float
+    vectors: int | None
+    places: list[_Path]
+    limits: str
+    concurrency: int
+    threads: int
+    pace: str
+    families: list[str]
+    seed: int | None
+    work_folder: _Path | None
+
 class _SearchArguments(TypedDict):
     k: int
     recall: float | None
@@ -305,6 +319,12 @@ class Awaited:
     def take(self) -> list[tuple[int, _Answers | None, Exception | None]]: ...
     def give_up(self, number: int) -> None: ...
 
+def advise(
+    data: _Data, queries: _Data | None, arguments: _AdviceArguments, progress: _Progress
+) -> tuple[str, str | None]: ...
+def check_plan(path: _Path, plan: str, queries: _Data, progress: _Progress) -> str: ...
+def probe(folder: _Path, thorough: bool, progress: _Progress) -> str: ...
+def plan(data: _Data, arguments: _BuildArguments) -> str: ...
 def build(data: _Data, path: _Path, arguments: _BuildArguments, progress: _Progress) -> str: ...
 def list_families() -> str: ...
 def compact(index: tuple[_Path, _Pairs], memory: int | None, threads: int, progress: _Progress) -> str: ...

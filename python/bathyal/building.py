@@ -130,6 +130,50 @@ def build(
     return _open_built((to, store, store_options), budget, report)
 
 
+def plan(
+    data: Any,
+    metric: Metric = "l2",
+    family: Family | None = None,
+    *,
+    key: str | None = None,
+    threads: int = 0,
+    seed: int | None = None,
+    memory: float | str | None = None,
+    store_as: StoreAs | None = None,
+    **options: int | float | str | None,
+) -> dict[str, Any]:
+    """Returns the plan of a :func:`build` with these arguments; nothing is built.
+
+    Returns ``parameters``, ``memory`` (with ``planned_bytes`` at the peak, whether that ``fits``, and the
+    ``needed_bytes`` if not), ``files`` (each with its ``least_bytes`` and ``most_bytes``), ``least_index_bytes``,
+    ``most_index_bytes``, ``data_bytes`` and ``stages``.
+
+    >>> import numpy as np, bathyal
+    >>> plan = bathyal.plan(np.zeros((1000, 16), np.float32), family="graph")
+    >>> plan["family"], plan["data_bytes"], plan["memory"]["fits"]
+    ('graph', 64000, True)
+    """
+    refuse_unknown("plan()", options, [*family_option_names(), *parameter_names(plan)])
+    arguments: _bathyal._BuildArguments = {
+        "metric": metric,
+        "family": family,
+        "options": json.dumps(family_options(options)),
+        "threads": whole("threads", threads, most=4096),
+        "seed": None if seed is None else whole("seed", seed),
+        "memory": memory_bytes(memory),
+        "overwrite": False,
+        "store_as": store_as,
+        "calibration": None,
+        "stripe": [],
+        "stripe_unit": None,
+        "store": [],
+        "device": "cpu",
+    }
+    base = source(data, DATA._replace(bits=metric == "hamming"), key)
+    planned: dict[str, Any] = json.loads(_bathyal.plan(base, arguments))
+    return planned
+
+
 def _write_index(
     inputs: tuple[Any, str | None, Any],
     to: Path,

@@ -1,7 +1,7 @@
 //! Predicts indexes before they are built: their size, memory and speed, from a sample of the vectors and the
 //! profile of each device ([`advise`]).
 //!
-//! * [`request`]: what is asked for, checked once;
+//! * [`request`]: what is asked for, checked once; [`AdviceTier::at`] measures a device;
 //! * [`sample`], [`statistics`]: rows of the file, and properties of the data that explain a prediction;
 //! * [`candidates`]: the indexes that are considered;
 //! * [`pilot`]: small indexes of each candidate, built from nested samples and measured;
@@ -13,6 +13,7 @@
 mod advice;
 pub mod candidates;
 pub mod comparison;
+mod device;
 mod interval;
 pub mod law;
 mod memory_law;

@@ -22,6 +22,9 @@ const PROCESSOR_FACTOR: f64 = 1.4;
 const LATENCY_FACTOR: f64 = 1.5;
 /// Factor of the interval of memory: the parts of small pilots are rounded up to whole groups and pages.
 const MEMORY_FACTOR: f64 = 1.02;
+/// The most power of the number of vectors with which the memory of a query grows: that of the counters of all
+/// families is 0.3 on average, and 0.5 two standard deviations above it.
+const MOST_LIST_SLOPE: f64 = 0.5;
 /// Factor of the interval of a build's time, besides that of its law: other work on the machine.
 const BUILD_FACTOR: f64 = 1.25;
 /// Nanoseconds of a query besides its counters. These and the following numbers only weigh the counters
@@ -255,12 +258,14 @@ impl PilotedCandidate<'_> {
             extrapolate(&points, vectors, &SlopePrior::COUNTER)
         };
         let (used, most) = (law(|search| search.thread_bytes), law(|search| search.most_thread_bytes));
-        // Limits count with the upper end, so that it has full buffers.
+        // Limits count with the upper end, so that it has full buffers, and longer lists of candidates than
+        // those of pilots, which may all have the least length.
+        let growth = (vectors / sizes.last().copied().unwrap_or(vectors)).max(1.0).powf(MOST_LIST_SLOPE);
         let full = law(|search| search.full_thread_bytes);
         let thread = Interval {
             value: used.value.min(most.value),
             low: used.low.min(most.low),
-            high: full.high.max(used.high).min(most.high),
+            high: full.high.max(used.high).min(most.high) * growth,
         };
         let execution = self.request.execution(self.request.options().concurrency);
         let thread = thread.times(f64::from(execution.threads));

@@ -133,6 +133,14 @@ fn emulation(device: &str) -> PyResult<WrapTier> {
     Ok(Arc::new(move |tier| Ok(Arc::new(DelayTier::new(tier, device.clone())) as Arc<dyn Tier>)))
 }
 
+/// Returns the plan of a build over a path or an array as JSON. Nothing is built.
+#[pyfunction]
+pub(crate) fn plan(data: &Bound<'_, PyAny>, arguments: BuildKeywords<'_>) -> PyResult<String> {
+    let (options, data) = arguments.options(data)?;
+    let plan = bathyal_index::plan_build(&data, &options).map_err(Failure::from)?;
+    Ok(serde_json::to_string(&plan).map_err(Failure::from)?)
+}
+
 /// Builds an index over a path or an array; returns the report as JSON.
 #[pyfunction]
 pub(crate) fn build(

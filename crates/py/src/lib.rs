@@ -4,6 +4,7 @@
 //! The module is private to the Python package in `python/bathyal`, which names, checks and documents all
 //! arguments. Options of a family have their defaults only in the family.
 
+mod advice;
 mod answers;
 mod arrays;
 mod awaited;
@@ -39,7 +40,11 @@ fn _bathyal(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<snapshot::Cancel>()?;
     module.add_class::<tables::Columns>()?;
     module.add_class::<tables::BatchReader>()?;
+    module.add_function(wrap_pyfunction!(advice::advise, module)?)?;
+    module.add_function(wrap_pyfunction!(advice::check_plan, module)?)?;
+    module.add_function(wrap_pyfunction!(advice::probe, module)?)?;
     module.add_function(wrap_pyfunction!(index::build, module)?)?;
+    module.add_function(wrap_pyfunction!(index::plan, module)?)?;
     module.add_function(wrap_pyfunction!(index::compact, module)?)?;
     module.add_function(wrap_pyfunction!(index::list_families, module)?)?;
     module.add_function(wrap_pyfunction!(index::verify, module)?)?;

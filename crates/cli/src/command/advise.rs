@@ -1,27 +1,18 @@
 //! `bathyal advise`.
 
 use std::fmt::Write;
-use std::path::Path;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
 
 use bathyal_advise::{
     Advice, AdviceOptions, AdviceRequest, AdviceTier, IndexPrediction, Interval, PlanComparison, PlanFile,
     advise, compare_with_plan,
 };
 use bathyal_console::{Console, Failure, byte_size};
-use bathyal_index::{Index, IndexError};
-use bathyal_tier::probe::{Mode, ProbeOptions, probe_directory_with};
-use bathyal_tier::{Control, TierProfile};
+use bathyal_index::Index;
+use bathyal_tier::Control;
 use bathyal_vectors::progress::Progress;
 
-use super::probe::PROGRESS_STEPS;
 use crate::arguments::AdviseArguments;
-
-/// Bytes, and times in milliseconds, of the measurement of a folder's device: shorter than those of
-/// `bathyal probe`, since the answer should take seconds.
-const PROBE_BYTES: u64 = 256 << 20;
-const PROBE_WRITE_MS: u64 = 1_000;
-const PROBE_READ_MS: u64 = 2_500;
 
 pub(super) fn run(arguments: &AdviseArguments, console: &Console) -> Result<(), Failure> {
     if let Some(plan) = &arguments.check {
@@ -63,35 +54,9 @@ pub(super) fn run(arguments: &AdviseArguments, console: &Console) -> Result<(), 
 
 /// Returns the tiers of `--on`: those that are folders are measured.
 fn tiers(arguments: &AdviseArguments, progress: &dyn Progress) -> Result<Vec<AdviceTier>, Failure> {
-    if arguments.places.is_empty() {
-        return Ok(vec![AdviceTier::dram(), measured(Path::new("."), progress)?]);
-    }
-    let tier = |place: &std::path::PathBuf| match place.to_str() {
-        Some("dram") => Ok(AdviceTier::dram()),
-        _ if place.is_dir() => measured(place, progress),
-        _ => {
-            let profile = TierProfile::from_file(place).map_err(IndexError::from)?;
-            Ok(AdviceTier::file(place.display().to_string(), profile))
-        }
-    };
-    arguments.places.iter().map(tier).collect()
-}
-
-/// Measures the device of a folder.
-fn measured(folder: &Path, progress: &dyn Progress) -> Result<AdviceTier, Failure> {
-    let options = ProbeOptions {
-        file_bytes: PROBE_BYTES,
-        write_time: Duration::from_millis(PROBE_WRITE_MS),
-        read_time: Duration::from_millis(PROBE_READ_MS),
-        ..ProbeOptions::from(Mode::Quick)
-    };
-    progress.stage("measuring the device", PROGRESS_STEPS);
-    let go_on = |share: f64| {
-        progress.advance((share * PROGRESS_STEPS as f64) as u64);
-        !progress.cancelled()
-    };
-    let report = probe_directory_with(folder, &options, &go_on)?;
-    Ok(AdviceTier::file(folder.display().to_string(), report.profile))
+    let by_default = [PathBuf::from("dram"), PathBuf::from(".")];
+    let places = if arguments.places.is_empty() { &by_default[..] } else { &arguments.places[..] };
+    Ok(places.iter().map(|place| AdviceTier::at(place, progress)).collect::<Result<_, _>>()?)
 }
 
 /// Compares an index with its plan.

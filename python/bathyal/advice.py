@@ -1,0 +1,249 @@
+"""Advice before a build: which index suits the data, the devices and the limits."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import pathlib
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from bathyal import _bathyal
+from bathyal.arguments import Metric, Path, memory_bytes, whole
+from bathyal.files import describe, read_vectors, source
+from bathyal.inputs import QUERIES, ArgumentLabel, is_path, rows
+from bathyal.progress import Receiver, progress_receiver
+
+DATA = ArgumentLabel("data", "vector")
+Pace = Literal["quick", "usual", "thorough"]
+COLUMNS = ("index", "on", "disk MB", "memory MB", "reads", "kB read", "queries/s", "p50 us", "build s")
+
+
+class Advice:
+    """The predicted indexes that meet the limits, the best first. A notebook shows them as a table."""
+
+    def __init__(self, report: dict[str, Any], plan: str | None) -> None:
+        self.report = report
+        """All numbers, as ``bathyal advise --json`` prints them."""
+        self._plan = plan
+
+    @property
+    def ranked(self) -> list[dict[str, Any]]:
+        """The indexes that meet all limits, the recommended one first. Each number is a dictionary of its
+        ``value`` and the ``low`` and ``high`` end of its interval."""
+        ranked: list[dict[str, Any]] = self.report["ranked"]
+        return ranked
+
+    @property
+    def left_out(self) -> list[dict[str, Any]]:
+        """The other indexes, with the ``reasons``."""
+        left_out: list[dict[str, Any]] = self.report["left_out"]
+        return left_out
+
+    @property
+    def front(self) -> list[dict[str, Any]]:
+        """The indexes that no other one beats in memory, disk and speed."""
+        front: list[dict[str, Any]] = self.report["front"]
+        return front
+
+    @property
+    def notes(self) -> list[str]:
+        """Notes about the advice."""
+        notes: list[str] = self.report["notes"]
+        return notes
+
+    def build_options(self, rank: int = 0) -> dict[str, Any]:
+        """Returns the keywords of :func:`build` for the index number ``rank``, from 0: its metric, family, seed
+        and options.
+
+        Raises:
+            ValueError: there is no such index.
+        """
+        if not 0 <= rank < len(self.ranked):
+            reasons = "; ".join(reason for one in self.left_out for reason in one["reasons"])
+            raise ValueError(f"rank is {rank}, but {len(self.ranked)} indexes meet all limits: {reasons}")
+        chosen = self.ranked[rank]["build"]
+        first = {"metric": self.report["metric"], "seed": self.report["seed"], "family": chosen["family"]}
+        return first | chosen["options"]
+
+    def save(self, path: Path) -> None:
+        """Writes the plan of the recommended index, for ``bathyal build --advice`` and :func:`check_plan`.
+
+        Raises:
+            ValueError: no index meets all limits.
+        """
+        if self._plan is None:
+            self.build_options()
+        pathlib.Path(path).write_text(self._plan or "", encoding="utf-8")
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        """Returns the cells of the table."""
+        shown = []
+        for one in self.ranked:
+            load = next(load for load in one["loads"] if load["concurrency"] == self.report["concurrency"])
+            numbers = (
+                one["disk_bytes"]["value"] / 1e6,
+                one["dram_bytes"]["value"] / 1e6,
+                one["reads"]["value"],
+                one["moved_bytes"]["value"] / 1e3,
+                load["queries_per_second"]["value"],
+                load["p50_us"]["value"],
+                one["build_seconds"]["value"],
+            )
+            cells = (f"{number:,.1f}" if number < 100 else f"{number:,.0f}" for number in numbers)
+            shown.append((one["label"], one["tier"], *cells))
+        return shown
+
+    def __repr__(self) -> str:
+        table = [COLUMNS, *self._rows()]
+        widths = [max(len(row[at]) for row in table) for at in range(len(COLUMNS))]
+        lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in table]
+        reasons = [
+            f"left out: {one['label']} on {one['tier']}: {'; '.join(one['reasons'])}" for one in self.left_out
+        ]
+        return "\n".join([*lines, *reasons, *(f"note: {note}" for note in self.notes)])
+
+    def _repr_html_(self) -> str:
+        def row(cells: Sequence[str], tag: str) -> str:
+            inner = "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells)
+            return f"<tr>{inner}</tr>"
+
+        body = "".join(row(cells, "td") for cells in self._rows())
+        others = [f"{one['label']} on {one['tier']}: {'; '.join(one['reasons'])}" for one in self.left_out]
+        left_out = "".join(f"<li>{html.escape(text)}</li>" for text in [*others, *self.notes])
+        return f"<table>{row(COLUMNS, 'th')}{body}</table><ul>{left_out}</ul>"
+
+
+def advise(
+    data: Any,
+    queries: Any = None,
+    metric: Metric = "l2",
+    *,
+    recall: float = 0.95,
+    k: int = 10,
+    key: str | None = None,
+    vectors: int | None = None,
+    on: Sequence[Path] = ("dram", "."),
+    memory: float | str | None = None,
+    disk: float | str | None = None,
+    p50_ms: float | None = None,
+    p99_ms: float | None = None,
+    qps: float | None = None,
+    build_seconds: float | None = None,
+    build_memory: float | str | None = None,
+    dollars_per_month: float | None = None,
+    concurrency: int = 64,
+    threads: int = 0,
+    pace: Pace = "usual",
+    families: Sequence[str] = (),
+    seed: int | None = None,
+    work_folder: Path | None = None,
+    progress: bool | Receiver = True,
+) -> Advice:
+    """Predicts which index to build over ``data``: size, memory and speed of each, with intervals, and ranks
+    those that meet the limits.
+
+    Small indexes are built from a sample of the vectors, and searched. Nothing else is built.
+
+    Args:
+        data: vectors, as for :func:`build`, but not an iterator; or a sample of them, with ``vectors``.
+        queries: queries like those to come; None takes vectors that are held out of the sample.
+        metric: as for :func:`build`.
+        recall: the recall of searches, as a share.
+        k: neighbours per query.
+        key: the part of the HDF5 or Parquet file ``data`` to read.
+        vectors: number of vectors of the index, if ``data`` is only a sample of them.
+        on: places from which the index may be read: ``"dram"``, folders, whose devices are measured, or files
+            with a profile, as :func:`probe` returns it.
+        memory, disk: the most bytes of the open index and of its files, or text such as ``"2GB"``.
+        p50_ms, p99_ms: the most milliseconds of the median query and of the 99th percentile.
+        qps: the fewest queries a second.
+        build_seconds, build_memory: the most seconds and bytes of memory of the build.
+        dollars_per_month: the most dollars for memory, disk and processors.
+        concurrency: queries in flight at which limits hold and indexes are compared.
+        threads: threads of searches and of the build; 0 means all cores.
+        pace: ``"quick"`` answers in seconds, from 8,000 vectors; ``"thorough"`` takes 40,000, and more layouts.
+        families: consider only these.
+        seed: seed of the sample and of the build; None is a fixed seed.
+        work_folder: folder for the small indexes; None is the system's temporary folder.
+        progress: as for :func:`build`.
+
+    Raises:
+        ValueError: fewer than 2,000 vectors, vectors that are all the same, a profile that no device has,
+            limits that are not positive.
+
+    >>> import numpy as np, bathyal
+    >>> vectors = np.random.default_rng(1).standard_normal((4000, 16), dtype=np.float32)
+    >>> advice = bathyal.advise(vectors, on=["dram"], pace="quick", families=["cluster"], progress=False)
+    >>> advice.ranked[0]["build"]["family"], advice.ranked[0]["disk_bytes"]["value"] > vectors.nbytes
+    ('cluster', True)
+    >>> index = bathyal.build(vectors, "advised.index", **advice.build_options())
+    """
+    bits = metric == "hamming"
+    base = source(data, DATA._replace(bits=bits), key)
+    limits = {
+        "dram_bytes": memory_bytes(memory),
+        "disk_bytes": memory_bytes(disk),
+        "p50_us": None if p50_ms is None else 1e3 * float(p50_ms),
+        "p99_us": None if p99_ms is None else 1e3 * float(p99_ms),
+        "queries_per_second": qps,
+        "build_seconds": build_seconds,
+        "build_memory_bytes": memory_bytes(build_memory),
+        "dollars_per_month": dollars_per_month,
+    }
+    arguments: _bathyal._AdviceArguments = {
+        "metric": metric,
+        "k": whole("k", k, least=1),
+        "recall": float(recall),
+        "vectors": None if vectors is None else whole("vectors", vectors, least=1, most=2**63 - 1),
+        "places": [pathlib.Path(os.fspath(place)) for place in ([on] if isinstance(on, str) else on)],
+        "limits": json.dumps(limits),
+        "concurrency": whole("concurrency", concurrency, least=1),
+        "threads": whole("threads", threads, most=4096),
+        "pace": pace,
+        "families": [families] if isinstance(families, str) else list(families),
+        "seed": None if seed is None else whole("seed", seed),
+        "work_folder": None if work_folder is None else pathlib.Path(os.fspath(work_folder)),
+    }
+    asked = None if queries is None else _queries(queries, base, bits)
+    with progress_receiver(progress) as receiver:
+        report, plan = _bathyal.advise(base, asked, arguments, receiver)
+    return Advice(json.loads(report), plan)
+
+
+def _queries(queries: Any, base: Any, bits: bool) -> Any:
+    """Returns queries in the element of ``base``."""
+    element, _, dim = describe(base)
+    if is_path(queries):
+        queries = read_vectors(queries)
+    converted, single = rows(queries, element, QUERIES._replace(holder="the data", bits=bits), dim)
+    return converted.reshape(1, -1) if single else converted
+
+
+def check_plan(
+    index: Path, plan: Path, queries: Any, *, progress: bool | Receiver = True
+) -> dict[str, Any]:
+    """Searches an index with ``queries`` as the ``plan`` assumes that :meth:`Advice.save` has written, and
+    compares what was predicted with what is measured.
+
+    Returns ``numbers`` (each with its ``name``, ``predicted``, ``measured``, ``ratio``, and whether it is
+    ``within`` its interval) and ``failed`` (a sentence for each number that is not).
+    """
+    text = pathlib.Path(plan).read_text(encoding="utf-8")
+    prepared = read_vectors(queries) if is_path(queries) else source(queries, QUERIES)
+    with progress_receiver(progress) as receiver:
+        compared: dict[str, Any] = json.loads(_bathyal.check_plan(pathlib.Path(index), text, prepared, receiver))
+    return compared
+
+
+def probe(folder: Path, *, thorough: bool = False, progress: bool | Receiver = True) -> dict[str, Any]:
+    """Measures the device of a folder by reads of a file that is written there and removed again.
+
+    Returns ``profile`` (granularity in bytes, latency in nanoseconds, reads a second, bytes a second, useful
+    depth; written to a file as JSON, it is a profile for :func:`open` and :func:`advise`), ``cells`` (the reads a
+    second of each block size and depth) and ``seconds``.
+    """
+    with progress_receiver(progress) as receiver:
+        report: dict[str, Any] = json.loads(_bathyal.probe(pathlib.Path(folder), bool(thorough), receiver))
+    return report

@@ -1,0 +1,83 @@
+"""Advice before a build, the plan of a build, and the measurement of a device."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+import bathyal
+
+RANDOM = np.random.default_rng(5)
+CENTRES = RANDOM.normal(size=(40, 24)) * 3
+VECTORS = (CENTRES[RANDOM.integers(0, 40, 6000)] + RANDOM.normal(size=(6000, 24))).astype(np.float32)
+QUERIES = (CENTRES[RANDOM.integers(0, 40, 200)] + RANDOM.normal(size=(200, 24))).astype(np.float32)
+QUICK = {"on": ["dram"], "pace": "quick", "threads": 1, "progress": False}
+
+
+def test_advice_is_a_table_whose_first_index_is_built_as_predicted(tmp_path: pathlib.Path) -> None:
+    advice = bathyal.advise(VECTORS, QUERIES, families=["cluster", "flat"], disk="100MB", **QUICK)
+    assert {one["build"]["family"] for one in advice.ranked} == {"cluster", "flat"}
+    best = advice.ranked[0]
+    assert repr(advice).splitlines()[1].split("  ")[0].strip() == best["label"] or best["label"] in repr(advice)
+    shown = advice._repr_html_()
+    assert shown.count("<tr>") == 1 + len(advice.ranked) and f"<td>{best['label']}</td>" in shown
+    index = bathyal.build(VECTORS, tmp_path / "idx", progress=False, **advice.build_options())
+    assert index.family == best["build"]["family"]
+    size = sum(file.stat().st_size for file in (tmp_path / "idx").rglob("*.bin"))
+    assert size == pytest.approx(best["disk_bytes"]["value"], rel=0.05)
+    index.close()
+    advice.save(tmp_path / "plan.json")
+    compared = bathyal.check_plan(tmp_path / "idx", tmp_path / "plan.json", QUERIES, progress=False)
+    by_name = {number["name"]: number for number in compared["numbers"]}
+    assert by_name["index bytes"]["within"] and by_name["reads a query"]["measured"] > 0
+
+
+def test_limits_that_nothing_meets_name_the_reasons(tmp_path: pathlib.Path) -> None:
+    advice = bathyal.advise(VECTORS, families=["cluster"], memory="1kB", **QUICK)
+    assert advice.ranked == [] and "memory" in advice.left_out[0]["reasons"][0]
+    assert "left out: " in repr(advice) and "<li>" in advice._repr_html_()
+    with pytest.raises(ValueError, match=r"rank is 0, but 0 indexes meet all limits: memory"):
+        advice.build_options()
+    with pytest.raises(ValueError, match="0 indexes meet all limits"):
+        advice.save(tmp_path / "plan.json")
+    assert not (tmp_path / "plan.json").exists()
+
+
+def test_bad_requests_are_refused(tmp_path: pathlib.Path) -> None:
+    for arguments, message in [
+        ({"data": VECTORS[:1000]}, "1000"),
+        ({"data": np.ones((3000, 4), np.float32)}, "same"),
+        ({"data": VECTORS, "pace": "fast"}, "pace is \"fast\"; expected quick, usual or thorough"),
+        ({"data": VECTORS, "families": ["tree"]}, "tree"),
+        ({"data": VECTORS, "recall": 1.5}, "recall"),
+        ({"data": VECTORS, "qps": -1.0}, "-1"),
+        ({"data": VECTORS, "on": [tmp_path / "none.json"]}, "none.json"),
+        ({"data": VECTORS, "vectors": 10}, "10 vectors"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            bathyal.advise(**{**QUICK, "families": ["cluster"], **arguments})
+    (tmp_path / "plan.json").write_text("{}")
+    with pytest.raises(ValueError, match="no plan_version"):
+        bathyal.check_plan(tmp_path / "idx", tmp_path / "plan.json", QUERIES)
+
+
+def test_a_measured_device_is_a_profile_for_advice(tmp_path: pathlib.Path) -> None:
+    report = bathyal.probe(tmp_path, progress=False)
+    assert report["profile"]["iops"] > 0 and report["cells"]
+    profile = tmp_path / "disk.json"
+    profile.write_text(json.dumps(report["profile"] | {"iops": 1000.0}))
+    advice = bathyal.advise(VECTORS, families=["cluster"], **{**QUICK, "on": [profile]})
+    best = advice.ranked[0]
+    load = next(load for load in best["loads"] if load["concurrency"] == 64)
+    assert load["queries_per_second"]["value"] == pytest.approx(1000 / best["reads"]["value"], rel=0.02)
+
+
+def test_a_plan_has_the_memory_and_the_files_of_a_build(tmp_path: pathlib.Path) -> None:
+    plan = bathyal.plan(VECTORS, "l2", "cluster", code_bytes=16, threads=1)
+    bathyal.build(VECTORS, tmp_path / "idx", family="cluster", code_bytes=16, threads=1, progress=False).close()
+    size = sum(file.stat().st_size for file in (tmp_path / "idx").rglob("*.bin"))
+    assert plan["least_index_bytes"] <= size <= plan["most_index_bytes"]
+    assert bathyal.plan(VECTORS, memory="1kB")["memory"]["fits"] is False
+    with pytest.raises(TypeError, match="code_byte"):
+        bathyal.plan(VECTORS, code_byte=16)
