@@ -265,7 +265,7 @@ impl PilotedCandidate<'_> {
         let thread = Interval {
             value: used.value.min(most.value),
             low: used.low.min(most.low),
-            high: full.high.max(used.high).min(most.high) * growth,
+            high: full.high.max(used.high).min(most.high).max(used.high * growth),
         };
         let execution = self.request.execution(self.request.options().concurrency);
         let thread = thread.times(f64::from(execution.threads));
