@@ -12,6 +12,8 @@ use std::sync::Mutex;
 
 const DIM: usize = 8;
 const ROWS: u64 = 100;
+/// Merges until one has written rows in idle processor time.
+const MOST_MERGES: usize = 20;
 
 fn collection(folder: &tempfile::TempDir, background: bool) -> Collection {
     let schema = Schema {
@@ -79,9 +81,11 @@ fn merges_use_only_idle_cores_while_there_are_readers() {
     let (nice, policy) = rank();
     let low = (nice.max(10), policy);
     assert_eq!(merged(false, true), [low]);
-    // On a busy machine, a merge that gets no idle processor time starts again with a share of its own.
-    let ranks = merged(true, true);
-    assert_eq!(ranks[0], (nice.max(10), libc::SCHED_IDLE));
+    // A merge that gets no idle processor time starts again with a share of its own. If other programs use all
+    // cores, it may do so before it has written a row; then another merge shows the idle share.
+    let idle = (nice.max(10), libc::SCHED_IDLE);
+    let seen = (0..MOST_MERGES).map(|_| merged(true, true)).find(|ranks| ranks[0] == idle);
+    let ranks = seen.expect("a merge begins with idle processor time");
     assert!(ranks[1..].iter().all(|rank| *rank == low), "{ranks:?}");
     // Merges by a write itself make that write wait.
     assert_eq!(merged(true, false), [low]);

@@ -150,7 +150,7 @@ fn queries_of_an_index_that_has_changed_are_discarded() {
         if stats.discarded > 0 {
             break;
         }
-        assert!(started.elapsed() < Duration::from_secs(60), "{stats:?}");
+        assert!(started.elapsed() < Duration::from_secs(300), "{stats:?}");
         std::thread::sleep(Duration::from_millis(1));
     }
     // The audit rests for 99 parts of 100 of the time, and ends at once all the same.
