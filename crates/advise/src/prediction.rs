@@ -22,8 +22,8 @@ const PROCESSOR_FACTOR: f64 = 1.4;
 const LATENCY_FACTOR: f64 = 1.5;
 /// Factor of the interval of memory: the parts of small pilots are rounded up to whole groups and pages.
 const MEMORY_FACTOR: f64 = 1.02;
-/// The most power of the number of vectors with which the memory of a query grows: that of the counters of all
-/// families is 0.3 on average, and 0.5 two standard deviations above it.
+/// The most power of the number of vectors with which the memory of a query grows: that of the counters of
+/// all families is 0.3 on average, and 0.5 two standard deviations above it.
 const MOST_LIST_SLOPE: f64 = 0.5;
 /// Factor of the interval of a build's time, besides that of its law: other work on the machine.
 const BUILD_FACTOR: f64 = 1.25;

@@ -81,8 +81,8 @@ fn merges_use_only_idle_cores_while_there_are_readers() {
     let (nice, policy) = rank();
     let low = (nice.max(10), policy);
     assert_eq!(merged(false, true), [low]);
-    // A merge that gets no idle processor time starts again with a share of its own. If other programs use all
-    // cores, it may do so before it has written a row; then another merge shows the idle share.
+    // A merge that gets no idle processor time starts again with a share of its own. If other programs use
+    // all cores, it may do so before it has written a row; then another merge shows the idle share.
     let idle = (nice.max(10), libc::SCHED_IDLE);
     let seen = (0..MOST_MERGES).map(|_| merged(true, true)).find(|ranks| ranks[0] == idle);
     let ranks = seen.expect("a merge begins with idle processor time");

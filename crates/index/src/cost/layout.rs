@@ -57,8 +57,8 @@ impl LayoutAdvice {
     /// Returns a note for the user.
     pub fn note(&self) -> String {
         format!(
-            "the layout {} does not suit this tier: it moves {:.0} bytes a query, and would move {:.0} of the \
-             layout {}, enough for {:.1} times the queries a second; write a copy in the layout {}",
+            "the layout {} does not suit this tier: it moves {:.0} bytes a query, and would move {:.0} of \
+             the layout {}, enough for {:.1} times the queries a second; write a copy in the layout {}",
             self.layout, self.bytes, self.other_bytes, self.other, self.times, self.other
         )
     }

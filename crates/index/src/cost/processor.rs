@@ -59,8 +59,8 @@ impl Processor {
         all.iter().all(|ns| *ns > 0.0 && *ns < 1e6)
     }
 
-    /// Returns the nanoseconds of preparing a query of `dim` dimensions for scoring codes: it is rotated, which
-    /// takes a product for each entry of a square matrix of f32, and its tables are made.
+    /// Returns the nanoseconds of preparing a query of `dim` dimensions for scoring codes: it is rotated,
+    /// which takes a product for each entry of a square matrix of f32, and its tables are made.
     pub fn preparation_ns(&self, dim: usize) -> f64 {
         let dim = dim as f64;
         dim * (dim * MATRIX_ENTRY_BYTES * self.stream_byte_ns + self.table_ns)

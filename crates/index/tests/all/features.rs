@@ -256,7 +256,7 @@ fn explanations_agree_with_searches() {
     }
 }
 
-/// The means of a batch are those of its queries, answered one at a time, and the judge sees the same numbers.
+/// The means of a batch are those of its queries, answered one at a time. The judge sees the same numbers.
 #[test]
 fn explanations_of_several_queries_have_their_means() {
     let dir = tempfile::tempdir().unwrap();

@@ -31,8 +31,8 @@ impl GraphShape {
         estimate.with_preparation(machine.processor.preparation_ns(self.dim))
     }
 
-    /// Returns the estimate of a query with a list of `candidates` candidates, which reads `beam_width` records
-    /// at once. A read of a page that several vectors share serves two candidates, approximately.
+    /// Returns the estimate of a query with a list of `candidates` candidates, which reads `beam_width`
+    /// records at once. A read of a page that several vectors share serves two candidates, approximately.
     pub(super) fn estimate(&self, candidates: f64, beam_width: f64, machine: &Machine<'_>) -> Estimate {
         let shared = self.vectors_per_read.clamp(1.0, 2.0);
         let reads = (READS_PER_CANDIDATE * candidates / shared).max(1.0);
@@ -59,8 +59,8 @@ impl GraphShape {
 }
 
 impl GraphShape {
-    /// Returns the estimate of a query that scores the codes of `matches` vectors, which are the share `share`
-    /// of all, and reads `candidates` of them.
+    /// Returns the estimate of a query that scores the codes of `matches` vectors, which are the share
+    /// `share` of all, and reads `candidates` of them.
     pub(super) fn among(&self, matches: f64, share: f64, candidates: f64, machine: &Machine<'_>) -> Estimate {
         let processor = machine.processor;
         // The larger the share, the more the scored codes are read as one stream.
