@@ -3,10 +3,11 @@
     python3 bench/families.py --set sift base.u8bin queries.u8bin gt.ibin l2 \\
         --set hog base.fbin queries.fbin gt.ibin l2 --output families.jsonl
 
-Every family is built with its defaults. On each tier `bathyal bench` searches all of them in turns at several asked
-recalls. Figures at exactly `--recall` are interpolated between the two efforts whose measured recalls are around it,
-so that all families are compared at the recall that they found, not at the one that was asked for. Tiers: `file` (the
-index is larger than its page cache, which is off), `dram`, and `node` (a memory node on this machine, over TCP).
+Every family is built with its defaults. On each tier `bathyal bench` searches all of them in turns at several
+asked recalls. Figures at exactly `--recall` are interpolated between the two efforts whose measured recalls
+are around it, so that all families are compared at the recall that they found, not at the one that was asked
+for. Tiers: `file` (the index is larger than its page cache, which is off), `dram`, and `node` (a memory node
+on this machine, over TCP).
 """
 
 import argparse
@@ -180,12 +181,15 @@ def row(record):
 
 def table(records):
     """Returns the table in markdown."""
-    head = "| set | family | tier | queries/s | reads | kB read | memory, MB | size / data | build, processor s | build, MB |"
+    names = ("set", "family", "tier", "queries/s", "reads", "kB read", "memory, MB", "size / data")
+    head = " | ".join(("", *names, "build, processor s", "build, MB", "")).strip()
     return "\n".join([head, "|---|---|---|---:|---:|---:|---:|---:|---:|---:|", *map(row, records)])
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     files = ("NAME", "BASE", "QUERIES", "GROUNDTRUTH", "METRIC")
     parser.add_argument("--set", nargs=5, metavar=files, action="append", required=True, dest="sets")
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=FAMILIES)

@@ -98,7 +98,9 @@ class Advice:
     def __repr__(self) -> str:
         table = [COLUMNS, *self._rows()]
         widths = [max(len(row[at]) for row in table) for at in range(len(COLUMNS))]
-        lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in table]
+        lines = [
+            "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in table
+        ]
         reasons = [
             f"left out: {one['label']} on {one['tier']}: {'; '.join(one['reasons'])}" for one in self.left_out
         ]
@@ -221,9 +223,7 @@ def _queries(queries: Any, base: Any, bits: bool) -> Any:
     return converted.reshape(1, -1) if single else converted
 
 
-def check_plan(
-    index: Path, plan: Path, queries: Any, *, progress: bool | Receiver = True
-) -> dict[str, Any]:
+def check_plan(index: Path, plan: Path, queries: Any, *, progress: bool | Receiver = True) -> dict[str, Any]:
     """Searches an index with ``queries`` as the ``plan`` assumes that :meth:`Advice.save` has written, and
     compares what was predicted with what is measured.
 
@@ -233,7 +233,9 @@ def check_plan(
     text = pathlib.Path(plan).read_text(encoding="utf-8")
     prepared = read_vectors(queries) if is_path(queries) else source(queries, QUERIES)
     with progress_receiver(progress) as receiver:
-        compared: dict[str, Any] = json.loads(_bathyal.check_plan(pathlib.Path(index), text, prepared, receiver))
+        compared: dict[str, Any] = json.loads(
+            _bathyal.check_plan(pathlib.Path(index), text, prepared, receiver)
+        )
     return compared
 
 

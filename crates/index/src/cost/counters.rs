@@ -1,6 +1,6 @@
 //! The demand of a search from its counters: of records of a graph (second-tier-memory, section 3.1,
-//! equations 1 and 2), and of posting lists (section 3.2, equation 3), with the small reads of lists without copies
-//! (section 6).
+//! equations 1 and 2), and of posting lists (section 3.2, equation 3), with the small reads of lists without
+//! copies (section 6).
 
 use super::demand::{Demand, moved_bytes};
 use serde::{Deserialize, Serialize};
