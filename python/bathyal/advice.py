@@ -65,7 +65,8 @@ class Advice:
             raise ValueError(f"rank is {rank}, but {len(self.ranked)} indexes meet all limits: {reasons}")
         chosen = self.ranked[rank]["build"]
         first = {"metric": self.report["metric"], "seed": self.report["seed"], "family": chosen["family"]}
-        return first | chosen["options"]
+        options: dict[str, Any] = chosen["options"]
+        return first | options
 
     def save(self, path: Path) -> None:
         """Writes the plan of the recommended index, for ``bathyal build --advice`` and :func:`check_plan`.
