@@ -98,7 +98,9 @@ fn predicted_sizes_and_counters_are_those_of_the_built_index() {
         if plan.index.build.family != "flat" {
             let memory = number("memory bytes");
             assert!(memory.measured <= memory.predicted.high, "{what}: {memory:?}");
-            assert!((0.4..1.3).contains(&memory.ratio), "{what}: {memory:?}");
+            // The buffers in use depend on how many reads of a file wait at once.
+            let in_memory = plan.profile.addressable;
+            assert!(!in_memory || (0.8..1.2).contains(&memory.ratio), "{what}: {memory:?}");
         }
         if plan.index.build.family == "cluster" {
             let reads = number("reads a query");
