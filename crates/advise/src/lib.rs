@@ -6,7 +6,7 @@
 //! * [`candidates`]: the indexes that are considered;
 //! * [`pilot`]: small indexes of each candidate, built from nested samples and measured;
 //! * [`law`]: the growth of a counter with the number of vectors;
-//! * [`prediction`], [`memory_law`]: what the laws and the plan of the build say of the whole set;
+//! * [`prediction`]: what the laws and the plan of the build say of the whole set;
 //! * [`ranking`]: the order of the candidates, and the reasons of those that are left out;
 //! * [`plan_file`], [`comparison`]: a prediction that is kept, and its comparison with the built index.
 
