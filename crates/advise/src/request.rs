@@ -4,7 +4,8 @@ use bathyal_index::cost::demand::{Bound, Execution};
 use bathyal_index::families::FAMILIES;
 use bathyal_index::{DEFAULT_SEED, IndexError, TierChoice};
 use bathyal_kernels::Metric;
-use bathyal_tier::TierProfile;
+use bathyal_tier::backend::dram::DramTier;
+use bathyal_tier::{Tier, TierProfile};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -69,18 +70,7 @@ impl AdviceTier {
     /// Returns the memory of this process, whose reads are loads. Their time is part of the processor time
     /// that pilots measure.
     pub fn dram() -> AdviceTier {
-        let profile = TierProfile {
-            kind: "dram".into(),
-            method: "loads, prefetched".into(),
-            granularity: 64,
-            alignment: 1,
-            addressable: true,
-            latency_ns: 0,
-            iops: 0.0,
-            bandwidth_bytes_per_s: 0.0,
-            depth: 64,
-            issue_ns: 0,
-        };
+        let profile = DramTier::new(Vec::new()).profile().clone();
         AdviceTier { name: "dram".into(), choice: TierChoice::Dram, profile }
     }
 

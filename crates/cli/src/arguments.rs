@@ -57,7 +57,7 @@ use std::path::PathBuf;
 use bathyal_console::typed::{MAX_K, parse_threads};
 use bathyal_console::{OutputOptions, byte_size};
 use bathyal_gpu::DeviceChoice;
-use bathyal_index::{CompactOptions, DEFAULT_SEED, GraphLayoutChoice, StoreAs, TierChoice};
+use bathyal_index::{CompactOptions, GraphLayoutChoice, StoreAs, TierChoice};
 use bathyal_kernels::Element;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand};
@@ -195,9 +195,9 @@ pub struct BuildArguments {
     #[arg(long, default_value = "0", value_parser = parse_threads)]
     pub threads: usize,
     /// Seed of all random choices: a cluster index with the same seed is the same bit for bit; a graph only
-    /// with --threads 1
-    #[arg(long, default_value_t = DEFAULT_SEED)]
-    pub seed: u64,
+    /// with --threads 1 [default: that of the plan with --advice, or else a fixed one]
+    #[arg(long)]
+    pub seed: Option<u64>,
     /// Memory that the build may take, for example 2GB; a build that needs more fails before it starts
     #[arg(long, value_name = "SIZE", value_parser = byte_size::parse)]
     pub memory: Option<u64>,

@@ -78,7 +78,9 @@ pub struct AdviseArguments {
     #[arg(long, value_name = "FILE", conflicts_with = "check")]
     pub output: Option<PathBuf>,
     /// Compare the index DATA with this plan, by searching it with QUERIES
-    #[arg(long, value_name = "PLAN", requires = "queries")]
+    #[arg(long, value_name = "PLAN", requires = "queries",
+          conflicts_with_all = ["recall", "k", "vectors", "places", "concurrency", "threads", "families",
+                                "quick", "thorough", "seed", "work_folder", "LimitArguments"])]
     pub check: Option<PathBuf>,
 }
 

@@ -4,7 +4,7 @@ use bathyal_advise::PlanFile;
 use bathyal_console::process_memory::peak_rss_bytes;
 use bathyal_console::process_time::processor_seconds;
 use bathyal_console::{Console, Failure, byte_size};
-use bathyal_index::{BuildOptions, BuildReport, IndexError, MOST_CALIBRATION_QUERIES};
+use bathyal_index::{BuildOptions, BuildReport, DEFAULT_SEED, IndexError, MOST_CALIBRATION_QUERIES};
 use bathyal_kernels::Metric;
 use bathyal_vectors::VectorFile;
 use serde::Serialize;
@@ -39,6 +39,7 @@ pub(super) fn run(arguments: &BuildArguments, console: &Console) -> Result<(), F
             console.note(&format!("note: {}: {difference}", path.display()));
         }
         options.family = plan.family()?;
+        options.seed = arguments.seed.unwrap_or(plan.seed);
     }
     if arguments.plan {
         return super::build_plan::run(&data, &options, console);
@@ -83,7 +84,7 @@ fn options(arguments: &BuildArguments, metric: Metric, console: &Console) -> Res
         metric,
         family: arguments.family.options.clone(),
         threads: arguments.threads,
-        seed: arguments.seed,
+        seed: arguments.seed.unwrap_or(DEFAULT_SEED),
         memory_bytes: arguments.memory,
         overwrite: arguments.overwrite,
         store_as: arguments.store_as,

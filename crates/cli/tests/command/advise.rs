@@ -13,7 +13,8 @@ fn an_index_is_advised_built_and_compared_with_its_plan() {
     write_vectors(folder.path(), "more.fbin", 4_000, 16, 3);
     write_vectors(folder.path(), "asked.fbin", 100, 16, 4);
     std::fs::write(folder.path().join("disk.json"), DISK).unwrap();
-    let line = "advise more.fbin asked.fbin --metric l2 --quick --family cluster --family flat --threads 1";
+    let line =
+        "advise more.fbin asked.fbin --metric l2 --quick --family cluster --family flat --threads 1 --seed 7";
     let advice = run(&format!("{line} --on dram --on disk.json --output plan.json --json")).json();
     assert_eq!((&advice["vectors"], &advice["sample_queries"]), (&4_000.into(), &100.into()));
     assert!(advice["ranked"].as_array().is_some_and(|ranked| ranked.len() == 4), "{advice}");
@@ -22,6 +23,7 @@ fn an_index_is_advised_built_and_compared_with_its_plan() {
     let plan: serde_json::Value = serde_json::from_str(&plan).unwrap();
     let built = run("inspect advised --json").json();
     assert_eq!(built["manifest"]["family"], plan["index"]["build"]["family"], "{built}");
+    assert_eq!((&built["manifest"]["seed"], &plan["seed"]), (&7.into(), &7.into()), "{built}");
     let compared = run("advise advised asked.fbin --metric l2 --check plan.json --json").json();
     let size = &compared["numbers"][0];
     assert_eq!((&size["name"], &size["within"]), (&"index bytes".into(), &true.into()), "{compared}");
@@ -47,6 +49,10 @@ fn bad_devices_and_plans_are_refused() {
     write_vectors(folder.path(), "few.fbin", 500, 16, 3);
     run("advise few.fbin --metric l2 --on dram").fails(1, &["few.fbin", "500 vectors", "2000"]);
     run("advise idx --metric l2 --check plan.json").fails(2, &["QUERIES"]);
+    for option in ["--recall 0.9", "-k 5", "--on dram", "--memory 1GB", "--memory-price 1", "--quick"] {
+        run(&format!("advise idx asked.fbin --metric l2 --check plan.json {option}"))
+            .fails(2, &["cannot be used with"]);
+    }
     run("build base.fbin new --metric l2 --advice lying.json").fails(1, &["lying.json", "plan"]);
     run("build base.fbin new --metric l2 --advice p.json --family graph").fails(2, &["--advice"]);
 }
