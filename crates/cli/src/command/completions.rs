@@ -1,7 +1,7 @@
 //! `bathyal completions`.
 
 use bathyal_console::{Console, Failure, Kind};
-use clap::{Command, CommandFactory};
+use clap::{ArgGroup, Command, CommandFactory};
 use serde::Serialize;
 
 use crate::arguments::{CommandLine, CompletionsArguments};
@@ -20,10 +20,12 @@ pub(super) fn run(arguments: &CompletionsArguments, console: &Console) -> Result
     console.answer(&answer, &answer.script)
 }
 
-/// Returns a command without its hidden options, which the generators would offer, too.
+/// Returns a command without its hidden options, which the generators would offer, too. Its groups are empty:
+/// options name them as conflicts, and generators do not use their members.
 fn visible(command: &Command) -> Command {
     let made = Command::new(command.get_name().to_owned())
         .args(command.get_arguments().filter(|arg| !arg.is_hide_set()).cloned())
+        .groups(command.get_groups().map(|group| ArgGroup::new(group.get_id().clone())))
         .subcommands(command.get_subcommands().map(visible));
     match command.get_about() {
         Some(about) => made.about(about.clone()),
