@@ -84,12 +84,16 @@ def memory_node(program, indexes, work):
     with subprocess.Popen([*map(str, command)], stdout=log, stderr=log) as node:
         try:
             ends = time.monotonic() + STARTS_WITHIN + size / 50e6
-            while True:
-                with contextlib.suppress(OSError), socket.create_connection(address.split(":"), timeout=1):
-                    break
-                if node.poll() is not None or time.monotonic() > ends:
+            # The node answers before it has loaded all of its indexes.
+            waiting = [f"remote://{address}/{index.name}" for index in indexes]
+            while waiting:
+                inspect = [program, "inspect", waiting[-1], "--store-option", "transport=tcp", "--json"]
+                if subprocess.run([*map(str, inspect)], capture_output=True, check=False).returncode == 0:
+                    waiting.pop()
+                elif node.poll() is not None or time.monotonic() > ends:
                     raise SystemExit(f"the memory node did not start: see {work / 'node.log'}")
-                time.sleep(0.2)
+                else:
+                    time.sleep(0.2)
             yield address
         finally:
             node.terminate()
