@@ -2,10 +2,13 @@
 
 use crate::interval::Interval;
 use crate::plan_file::PlanFile;
-use bathyal_index::{Effort, Index, IndexError, SearchOptions};
+use bathyal_index::{Effort, Index, IndexError, SearchOptions, SearchResult};
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use serde::{Deserialize, Serialize};
+
+/// Searches whose median speed is compared with the prediction.
+const SEARCHES: usize = 3;
 
 /// A predicted number and the measured one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -59,7 +62,7 @@ pub fn compare_with_plan(
         in_flight: Some((plan.concurrency as usize).div_ceil(threads)),
         ..SearchOptions::default()
     };
-    let found = index.search(queries, &search, control)?;
+    let found = median_search(index, queries, &search, control)?;
     let count = queries.count().max(1) as f64;
     let mut latencies = found.latencies_ns.clone();
     latencies.sort_unstable();
@@ -87,6 +90,20 @@ pub fn compare_with_plan(
         format!("{} is {:.2} times the prediction, outside of its interval", number.name, number.ratio)
     }));
     Ok(PlanComparison { numbers, failed })
+}
+
+/// Searches several times and returns the search of median time. The first one warms caches and does not count.
+fn median_search(
+    index: &Index,
+    queries: &VectorFile,
+    search: &SearchOptions,
+    control: Control<'_>,
+) -> Result<SearchResult, IndexError> {
+    index.search(queries, search, control)?;
+    let mut found =
+        (0..SEARCHES).map(|_| index.search(queries, search, control)).collect::<Result<Vec<_>, _>>()?;
+    found.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+    Ok(found.swap_remove(SEARCHES / 2))
 }
 
 fn compared(name: &str, predicted: Interval, measured: f64) -> ComparedNumber {

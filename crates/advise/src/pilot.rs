@@ -16,6 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Times that the queries are searched to measure the processor time. The least of them counts, since other
 /// work on the machine only adds time.
 const REPEATS: usize = 4;
+/// The most queries that are searched to measure latencies, at each number of queries in flight.
+const LATENCY_QUERIES: usize = 512;
 /// Queries that fill the read buffers of a thread, even those of a small index.
 const MANY_QUERIES: usize = 1 << 16;
 /// Queries that one search answers before the next check whether the work is to end.
@@ -67,6 +69,8 @@ pub struct PilotSearch {
     pub p99_work: f64,
     /// The median of the work, as a multiple of its mean.
     pub p50_work: f64,
+    /// Latencies by queries in flight: measured in memory, with the largest pilot.
+    pub latencies: Vec<LatencyShape>,
     /// Parts of the memory of the open index: name and bytes.
     pub memory: Vec<(&'static str, u64)>,
     /// Bytes of a search thread with its share of the request's queries in flight.
@@ -76,6 +80,18 @@ pub struct PilotSearch {
     /// The most bytes of such a thread, if its queries fill all of its read buffers, as a scan of a large
     /// index does.
     pub most_thread_bytes: u64,
+}
+
+/// The distribution of latencies at a number of queries in flight. Quantiles are multiples of the mean that
+/// follows from the throughput by Little's law.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LatencyShape {
+    /// Queries in flight on all threads.
+    pub concurrency: u32,
+    /// The median.
+    pub p50: f64,
+    /// The 99th percentile.
+    pub p99: f64,
 }
 
 /// The inputs of the pilots of all candidates.
@@ -171,7 +187,9 @@ impl<'a> PilotInputs<'a> {
                 .iter()
                 .map(|file| PilotFile { name: file.name.clone(), bytes: file.bytes })
                 .collect();
-            searches.push(self.search(&index, truth)?);
+            let measured = tier.is_dram() && self.sample.sizes.last() == Some(&size);
+            let latencies = if measured { self.latencies(&index)? } else { Vec::new() };
+            searches.push(PilotSearch { latencies, ..self.search(&index, truth)? });
         }
         Ok(PilotIndex { vectors: size, files, stages: report.stage_seconds, searches })
     }
@@ -220,6 +238,7 @@ impl<'a> PilotInputs<'a> {
             compute_ns,
             p99_work,
             p50_work,
+            latencies: Vec::new(),
             memory,
             thread_bytes,
             full_thread_bytes: index.dram_bytes(1, in_flight, found.search_list).saturating_sub(fixed),
@@ -244,6 +263,36 @@ impl<'a> PilotInputs<'a> {
             least = least.min(seconds * 1e9 / queries.count().max(1) as f64);
         }
         Ok(least)
+    }
+
+    /// Measures the latencies of an index in memory: one thread searches as many queries at once as each thread
+    /// of the request does. Queries whose reads take no time need not wait for each other, so that their
+    /// median is below that of Little's law.
+    fn latencies(&self, index: &Index) -> Result<Vec<LatencyShape>, IndexError> {
+        let options = self.request.options();
+        let count = self.sample.queries.count().min(LATENCY_QUERIES);
+        let queries = rows_of(&self.sample.queries, 0..count)?;
+        let mut shapes = Vec::new();
+        for concurrency in self.request.concurrencies() {
+            let in_flight = self.request.execution(concurrency).in_flight as usize;
+            let search = SearchOptions {
+                k: options.k,
+                effort: Effort::Recall(options.recall),
+                threads: 1,
+                in_flight: Some(in_flight),
+                ..SearchOptions::default()
+            };
+            let mut found = self.answers(index, &queries, &search)?;
+            found.latencies_ns.sort_unstable();
+            let mean = found.seconds * 1e9 / count.max(1) as f64 * in_flight.min(count) as f64;
+            let quantile = |share: f64| {
+                let at = (found.latencies_ns.len() as f64 * share) as usize;
+                let at = at.min(found.latencies_ns.len().saturating_sub(1));
+                found.latencies_ns.get(at).map_or(1.0, |ns| *ns as f64 / mean.max(1.0))
+            };
+            shapes.push(LatencyShape { concurrency, p50: quantile(0.5), p99: quantile(0.99) });
+        }
+        Ok(shapes)
     }
 
     /// Searches until the end, or until the caller wants the work to end.

@@ -5,16 +5,15 @@ use crate::candidates::{AdvisedOptions, VectorShape};
 use crate::interval::Interval;
 use crate::law::{LawPoint, SlopePrior, extrapolate};
 use crate::memory_law::{PilotFiles, PilotPart, PredictedFiles};
-use crate::pilot::{PilotIndex, PilotSearch};
+use crate::pilot::{LatencyShape, PilotIndex, PilotSearch};
 use crate::request::{AdvicePrices, AdviceRequest, AdviceTier, bound_words};
 use bathyal_index::cost::demand::{Demand, Prediction, moved_bytes};
+use bathyal_index::cost::processor::Processor;
 use bathyal_index::{BuildPlan, IndexError};
 use bathyal_tier::TierProfile;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Queries in flight for which throughput is predicted.
-pub const CONCURRENCIES: [u32; 5] = [1, 4, 16, 64, 256];
 /// Factor of the interval of processor times, besides those of the counters: caches hold all of a pilot and a
 /// part of a large index.
 const PROCESSOR_FACTOR: f64 = 1.4;
@@ -27,19 +26,8 @@ const MEMORY_FACTOR: f64 = 1.02;
 const MOST_LIST_SLOPE: f64 = 0.5;
 /// Factor of the interval of a build's time, besides that of its law: other work on the machine.
 const BUILD_FACTOR: f64 = 1.25;
-/// Nanoseconds of a query besides its counters. These and the following numbers only weigh the counters
-/// against each other: their common factor is measured with the pilots.
-const QUERY_NS: f64 = 2_000.0;
-/// Nanoseconds of a distance from a code, besides its bytes.
+/// Nanoseconds of a distance from a code, besides its bytes: the comparison with the candidates so far.
 const CODE_NS: f64 = 2.0;
-/// Nanoseconds of a byte of a code.
-const CODE_BYTE_NS: f64 = 0.045;
-/// Nanoseconds of a byte of a full vector.
-const VECTOR_BYTE_NS: f64 = 0.05;
-/// Nanoseconds of a read in place.
-const LOAD_NS: f64 = 40.0;
-/// Nanoseconds of a read that the system is asked for: measured with io_uring in a virtual machine.
-const SUBMIT_NS: f64 = 3_400.0;
 /// Code bytes of candidates whose plan does not name them.
 const USUAL_CODE_BYTES: f64 = 32.0;
 /// Seconds of a month.
@@ -137,10 +125,6 @@ impl PilotedCandidate<'_> {
         let moved = moved(&counters, tier);
         let compute = self.compute_ns(&searches, &counters, tier);
         let (disk, dram) = self.sizes(&searches)?;
-        let mut concurrencies = CONCURRENCIES.to_vec();
-        concurrencies.push(options.concurrency);
-        concurrencies.sort_unstable();
-        concurrencies.dedup();
         let demand = |of: fn(&Interval) -> f64| Demand {
             rounds: if tier.is_dram() { 0.0 } else { of(&counters.rounds) },
             reads: if tier.is_dram() { 0.0 } else { of(&counters.reads) },
@@ -149,11 +133,11 @@ impl PilotedCandidate<'_> {
         };
         let demands =
             [demand(|number| number.value), demand(|number| number.low), demand(|number| number.high)];
-        let quantiles =
-            (mean(&searches, |search| search.p50_work), mean(&searches, |search| search.p99_work));
-        let loads: Vec<PredictedLoad> = concurrencies
+        let loads: Vec<PredictedLoad> = self
+            .request
+            .concurrencies()
             .into_iter()
-            .map(|concurrency| self.load(concurrency, &demands, tier, quantiles))
+            .map(|concurrency| self.load(&demands, tier, &latency_shape(&searches, concurrency)))
             .collect();
         let speed = loads.iter().find(|load| load.concurrency == options.concurrency);
         let qps = speed.map_or(0.0, |load| load.queries_per_second.value);
@@ -203,11 +187,14 @@ impl PilotedCandidate<'_> {
     /// Returns the processor time of a query: that of the pilots, scaled by the weighed counters.
     fn compute_ns(&self, searches: &[&PilotSearch], whole: &Counters, tier: &AdviceTier) -> Interval {
         let code_bytes = self.plan.parameters.get("code_bytes").and_then(Value::as_f64);
-        let code_ns = CODE_NS + CODE_BYTE_NS * code_bytes.unwrap_or(USUAL_CODE_BYTES);
-        let vector_ns = VECTOR_BYTE_NS * self.shape.element.row_bytes(self.shape.dim) as f64;
-        let read_ns = if tier.is_dram() { LOAD_NS } else { SUBMIT_NS };
+        // These times weigh the counters against each other: their common factor is measured with the pilots.
+        let processor = Processor::of_this_machine();
+        let code_ns = CODE_NS + processor.resident_codes_ns(code_bytes.unwrap_or(USUAL_CODE_BYTES));
+        let vector_ns = processor.vector_byte_ns * self.shape.element.row_bytes(self.shape.dim) as f64;
+        let read_ns = if tier.is_dram() { processor.suspend_ns } else { processor.submit_ns };
+        let query_ns = processor.preparation_ns(self.shape.dim);
         let weigh = |codes: f64, full: f64, reads: f64| {
-            QUERY_NS + codes * code_ns + full * vector_ns + reads * read_ns
+            query_ns + codes * code_ns + full * vector_ns + reads * read_ns
         };
         let factors: Vec<f64> = searches
             .iter()
@@ -296,12 +283,11 @@ impl PilotedCandidate<'_> {
     /// Returns the speed at a number of queries in flight, from the expected, the least and the most demand.
     fn load(
         &self,
-        concurrency: u32,
         [expected, least, most]: &[Demand; 3],
         tier: &AdviceTier,
-        (p50_work, p99_work): (f64, f64),
+        shape: &LatencyShape,
     ) -> PredictedLoad {
-        let execution = self.request.execution(concurrency);
+        let execution = self.request.execution(shape.concurrency);
         let on = |demand: &Demand| demand.on(&tier.profile, &execution);
         let [expected, fast, slow] = [on(expected), on(least), on(most)];
         let latency = |share: f64| Interval {
@@ -311,14 +297,14 @@ impl PilotedCandidate<'_> {
         };
         let finite = |prediction: &Prediction| if prediction.qps.is_finite() { prediction.qps } else { 0.0 };
         PredictedLoad {
-            concurrency,
+            concurrency: shape.concurrency,
             queries_per_second: Interval {
                 value: finite(&expected),
                 low: finite(&slow),
                 high: finite(&fast),
             },
-            p50_us: latency(p50_work),
-            p99_us: latency(p99_work),
+            p50_us: latency(shape.p50),
+            p99_us: latency(shape.p99),
             bound: bound_words(expected.bound).into(),
         }
     }
@@ -337,6 +323,19 @@ fn moved(counters: &Counters, tier: &AdviceTier) -> Interval {
     let step = if each % f64::from(granularity.max(1)) < 1.0 { granularity } else { alignment };
     let whole = moved_bytes(each, step.max(1), granularity);
     counters.bytes.times((whole / each).max(1.0))
+}
+
+/// Returns the distribution of latencies at a number of queries in flight: that of the largest pilot, or that of
+/// the work of its queries where latencies were not measured.
+fn latency_shape(searches: &[&PilotSearch], concurrency: u32) -> LatencyShape {
+    let measured = searches.last().and_then(|search| {
+        search.latencies.iter().find(|shape| shape.concurrency == concurrency).copied()
+    });
+    measured.unwrap_or(LatencyShape {
+        concurrency,
+        p50: mean(searches, |search| search.p50_work),
+        p99: mean(searches, |search| search.p99_work),
+    })
 }
 
 /// Returns the dollars a month of memory, disk and processors.

@@ -20,6 +20,8 @@ const USUAL_ROWS: usize = 20_000;
 pub const LEAST_VECTORS: usize = 2_000;
 /// The most queries in flight for which throughput is predicted.
 pub const MOST_CONCURRENCY: u32 = 4096;
+/// Queries in flight for which throughput is predicted, besides that of the request.
+pub const CONCURRENCIES: [u32; 5] = [1, 4, 16, 64, 256];
 /// Queries in flight, if the caller does not say: a busy server with a few cores.
 pub const DEFAULT_CONCURRENCY: u32 = 64;
 /// The largest possible rates of a device: a thousand times those of memory. Higher ones are errors of a
@@ -268,6 +270,16 @@ impl AdviceRequest {
             0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
             n => n,
         }
+    }
+
+    /// Returns the queries in flight for which speeds are predicted, ascending: the usual ones and that of the
+    /// request.
+    pub fn concurrencies(&self) -> Vec<u32> {
+        let mut all = CONCURRENCIES.to_vec();
+        all.push(self.options.concurrency);
+        all.sort_unstable();
+        all.dedup();
+        all
     }
 
     /// Returns how `concurrency` queries in flight are searched: spread over the threads. Pilots measure the

@@ -11,7 +11,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Measurements of ns_per_unit constant. The median is used, since a busy machine disturbs some of them.
+/// Measurements of a constant. The median is used, since a busy machine disturbs some of them.
 const REPEATS: usize = 9;
 /// Bytes of memory that is too large for the cache of a core.
 const FAR_BYTES: usize = 16 << 20;

@@ -221,7 +221,7 @@ impl Engine {
                 control.check()?;
             }
             turn = turn.wrapping_add(1);
-            while !exhausted && queries.active() < width {
+            while !exhausted && queries.may_begin(width) {
                 match next(&self.cx) {
                     NextQuery::Query(query) => queries.start(&self.cx, query, sink)?,
                     NextQuery::NoneNow => {
@@ -237,7 +237,13 @@ impl Engine {
             if queries.active() == 0 && exhausted {
                 return Ok(());
             }
-            self.sleep(queries.active() == 0, &sleep_wakers, control, waker)?;
+            let idle = queries.active() == 0;
+            if !queries.begin_after_poll(width) {
+                self.sleep(idle, &sleep_wakers, control, waker)?;
+            } else if !idle {
+                self.cx.0.borrow_mut().advance(None)?;
+            }
+            queries.note_poll();
             control.check()?;
         }
     }

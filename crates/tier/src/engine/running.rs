@@ -20,9 +20,9 @@ pub enum Step<T> {
 
 /// Running queries and their engine.
 ///
-/// The thread adds queries with [`RunningQueries::start`], steps them with [`RunningQueries::step`] until it
-/// returns [`Step::Waiting`], and sleeps in [`RunningQueries::wait`]. [`Engine::run`] and [`Engine::run_fed`]
-/// are that loop.
+/// The thread adds queries with [`RunningQueries::start`] while [`RunningQueries::may_begin`], steps them with
+/// [`RunningQueries::step`] until it returns [`Step::Waiting`], and sleeps in [`RunningQueries::wait`].
+/// [`Engine::run`] and [`Engine::run_fed`] are that loop.
 pub struct RunningQueries<F: Future> {
     // Dropped before the engine, to which the queries give their buffers back.
     queries: Queries<F>,
@@ -35,11 +35,33 @@ pub struct RunningQueries<F: Future> {
 pub(super) struct Queries<F> {
     slots: Vec<Pin<Box<Option<F>>>>,
     free: Vec<u32>,
+    /// Queries that have begun since the tier was last polled.
+    begun: usize,
 }
 
 impl<F: Future> Queries<F> {
     pub(super) fn with_capacity(width: usize) -> Queries<F> {
-        Queries { slots: Vec::with_capacity(width), free: Vec::with_capacity(width) }
+        Queries { slots: Vec::with_capacity(width), free: Vec::with_capacity(width), begun: 0 }
+    }
+
+    /// Returns true if another query may begin: fewer than `width` run, and fewer than `width` have begun since
+    /// the tier was last polled. Without the second limit, queries that end at once, without a read, would be
+    /// followed by more of them while those that wait for the tier are not resumed.
+    #[inline]
+    pub(super) fn may_begin(&self, width: usize) -> bool {
+        self.active() < width && self.begun < width
+    }
+
+    /// Returns true if more queries may begin as soon as the tier has been polled.
+    #[inline]
+    pub(super) fn begin_after_poll(&self, width: usize) -> bool {
+        self.active() < width && self.begun >= width
+    }
+
+    /// Notes that the tier is polled now.
+    #[inline]
+    pub(super) fn note_poll(&mut self) {
+        self.begun = 0;
     }
 
     #[inline]
@@ -65,6 +87,7 @@ impl<F: Future> Queries<F> {
                 (self.slots.len() - 1) as u32
             }
         };
+        self.begun += 1;
         cx.0.borrow_mut().begin(slot);
         self.poll(slot, sink);
         cx.0.borrow_mut().flush_if_full()
@@ -121,6 +144,18 @@ impl<F: Future> RunningQueries<F> {
         self.queries.active()
     }
 
+    /// Returns true if another query may begin: fewer than `width` run, and fewer than `width` have begun since
+    /// the last [`RunningQueries::poll`] or [`RunningQueries::wait`].
+    pub fn may_begin(&self, width: usize) -> bool {
+        self.queries.may_begin(width)
+    }
+
+    /// Returns true if more queries may begin as soon as the tier has been polled, so that a thread should not
+    /// sleep until a read arrives.
+    pub fn begin_after_poll(&self, width: usize) -> bool {
+        self.queries.begin_after_poll(width)
+    }
+
     /// Begins the query that `make` makes. Returns its answer if it ends at once.
     ///
     /// # Errors
@@ -151,6 +186,7 @@ impl<F: Future> RunningQueries<F> {
     /// As [`RunningQueries::start`]; [`RunError::Stalled`] if a query waits for a future that is not the
     /// engine's.
     pub fn poll(&mut self) -> Result<(), RunError> {
+        self.queries.note_poll();
         if self.active() == 0 {
             return Ok(());
         }
@@ -163,6 +199,7 @@ impl<F: Future> RunningQueries<F> {
     /// # Errors
     /// As [`RunningQueries::poll`].
     pub fn wait(&mut self, waker: Option<&EngineWaker>, limit: Duration) -> Result<(), RunError> {
+        self.queries.note_poll();
         if self.active() == 0 {
             return Ok(());
         }

@@ -6,7 +6,7 @@ use crate::backend::sim::{FaultRates, SimClock, SimFault, SimOptions, SimTier, W
 use crate::contract::Span;
 use crate::error::ReadError;
 use proptest::prelude::*;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
@@ -261,6 +261,50 @@ proptest! {
         prop_assert!(core.pool.all_free());
         prop_assert_eq!(tier.handle().violations(), []);
     }
+}
+
+/// Number of queries that end without a read, before the others, and the width of the tests of fairness.
+const QUERIES_WITHOUT_READS: usize = 100;
+const FAIR_WIDTH: usize = 4;
+
+/// Returns a query that reads and returns its number, or only returns its number.
+fn read_if(cx: &Cx, reads: bool, number: usize) -> impl Future<Output = usize> + use<> {
+    let cx = cx.clone();
+    async move {
+        if reads {
+            cx.read(&[Span::at(0, 9)]).await.unwrap();
+        }
+        number
+    }
+}
+
+#[test]
+fn a_query_that_waits_is_resumed_while_others_end_at_once() {
+    let ended = RefCell::new(Vec::new());
+    let mut next = 0..QUERIES_WITHOUT_READS;
+    let make = |cx: &Cx| next.next().map(|number| read_if(cx, number == 0, number));
+    let tier = Arc::new(DramTier::new(vec![0; 64]));
+    let mut engine = Engine::new(tier, EngineOptions::default()).unwrap();
+    engine.run(FAIR_WIDTH, make, |number| ended.borrow_mut().push(number), Control::default()).unwrap();
+    let at = ended.borrow().iter().position(|number| *number == 0).unwrap();
+    assert!(at < 2 * FAIR_WIDTH, "ended after {at} others");
+    assert_eq!(ended.borrow().len(), QUERIES_WITHOUT_READS);
+}
+
+#[test]
+fn queries_that_end_at_once_begin_only_after_a_poll() {
+    let mut running = RunningQueries::new(engine(EngineOptions::default()));
+    assert!(running.start(|cx| read_if(cx, true, 0)).unwrap().is_none());
+    let mut begun = 1;
+    while running.may_begin(FAIR_WIDTH) {
+        assert_eq!(running.start(|cx| read_if(cx, false, begun)).unwrap(), Some(begun));
+        begun += 1;
+    }
+    assert_eq!((begun, running.active()), (FAIR_WIDTH, 1));
+    assert!(running.begin_after_poll(FAIR_WIDTH));
+    running.poll().unwrap();
+    assert!(running.may_begin(FAIR_WIDTH) && !running.begin_after_poll(FAIR_WIDTH));
+    running.retain(|_| false);
 }
 
 #[test]

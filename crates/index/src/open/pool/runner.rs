@@ -29,6 +29,8 @@ pub(super) struct IndexRunner<F: Future> {
     /// Numbers of the parts whose jobs have queries left, in turn.
     queue: VecDeque<usize>,
     scratches: Vec<Scratch>,
+    /// The most queries in flight of any part, when queries last began.
+    width: usize,
     /// Bytes reserved from the client's budget and not used by a query: for the next ones here.
     spare_bytes: u64,
     /// True if memory for the next query was refused.
@@ -99,6 +101,7 @@ impl<F: Future> IndexRunner<F> {
             free_numbers: Vec::new(),
             queue: VecDeque::new(),
             scratches: Vec::new(),
+            width: 0,
             spare_bytes: 0,
             refused: false,
             idle_since: Instant::now(),
@@ -196,7 +199,8 @@ impl<F: Future<Output = QueryOutcome>> IndexRunner<F> {
     pub(super) fn advance(&mut self, answer: &impl Fn(&Cx, JobHandle, usize, Scratch) -> F) -> bool {
         let mut steps = 0;
         loop {
-            let began = self.begin_queries(answer);
+            let mut began = self.begin_queries(answer);
+            let width = self.width;
             let Some(running) = &mut self.running else { return began };
             let before = steps;
             let outcome = loop {
@@ -206,6 +210,11 @@ impl<F: Future<Output = QueryOutcome>> IndexRunner<F> {
                         break Ok(Some(answered));
                     }
                     Ok(Step::Suspended) if steps < STEPS => steps += 1,
+                    // The next turn begins more queries.
+                    Ok(Step::Waiting) if running.begin_after_poll(width) => {
+                        began = true;
+                        break running.poll().map(|()| None);
+                    }
                     // Loads from memory have arrived by now; a device is polled when no query can make
                     // progress.
                     Ok(_) if self.client.is_addressable() && steps < STEPS => {
@@ -246,10 +255,10 @@ impl<F: Future<Output = QueryOutcome>> IndexRunner<F> {
             return false;
         }
         self.refused = false;
-        let most = self.parts.iter().flatten().map(|part| part.job.in_flight()).max().unwrap_or(0);
+        self.width = self.parts.iter().flatten().map(|part| part.job.in_flight()).max().unwrap_or(0);
         // `full` counts parts in a row that already have as many queries in flight as their jobs allow.
         let (mut began, mut full) = (false, 0);
-        while self.active() < most && full < self.queue.len() {
+        while full < self.queue.len() && self.may_begin() {
             let Some(number) = self.queue.pop_front() else { break };
             let Some(part) = &mut self.parts[number] else { continue };
             if part.is_exhausted() {
@@ -280,6 +289,11 @@ impl<F: Future<Output = QueryOutcome>> IndexRunner<F> {
             full = 0;
         }
         began
+    }
+
+    /// Returns true if another query may begin.
+    fn may_begin(&self) -> bool {
+        self.running.as_ref().map_or(self.width > 0, |running| running.may_begin(self.width))
     }
 
     /// Begins the next query of a part. Its memory is reserved already.
