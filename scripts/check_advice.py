@@ -21,7 +21,9 @@ from collections.abc import Iterator
 from typing import Any
 
 WIDTHS = {".fbin": 4, ".f16bin": 2, ".u8bin": 1, ".i8bin": 1}
-NUMBERS = ("disk", "memory", "reads", "bytes", "cpu", "qps", "p50", "build")
+NUMBERS = ("disk", "memory", "reads", "bytes", "cpu", "qps", "p50", "p99", "build")
+SEARCHES = 3
+"""Searches of an index whose median speed counts. One more before them warms caches."""
 HEADER_BYTES = 8
 MEDIAN = 0.5
 
@@ -71,10 +73,14 @@ def measured(
     index, built = folder / "index", json.loads((folder / "built.json").read_text())
     threads = min(given.threads, given.concurrency)
     tier = ["--tier", "dram"] if predicted["tier"] == "dram" else ["--profile", folder / "disk.json"]
-    found = command(
-        "search", index, folder / f"measure{given.queries.suffix}", "-k", "10", "--recall", given.recall,
-        "--threads", threads, "--in-flight", -(-given.concurrency // threads), *tier,
-    )  # fmt: skip
+    searches = [
+        command(
+            "search", index, folder / f"measure{given.queries.suffix}", "-k", "10", "--recall", given.recall,
+            "--threads", threads, "--in-flight", -(-given.concurrency // threads), *tier,
+        )
+        for _ in range(SEARCHES + 1)
+    ]  # fmt: skip
+    found = sorted(searches[1:], key=lambda one: float(one["qps"]))[SEARCHES // 2]
     return {
         "disk": built["index_bytes"],
         "memory": found["dram_bytes"],
@@ -83,6 +89,7 @@ def measured(
         "cpu": found["processor_us_per_query"] or 0.0,
         "qps": found["qps"],
         "p50": found["latency_us"]["p50"],
+        "p99": found["latency_us"]["p99"],
         "build": built["build_seconds"],
     }
 
@@ -98,6 +105,7 @@ def predicted_numbers(prediction: dict[str, Any], concurrency: int) -> dict[str,
         "cpu": prediction["processor_us"],
         "qps": load["queries_per_second"],
         "p50": load["p50_us"],
+        "p99": load["p99_us"],
         "build": prediction["build_seconds"],
     }
 
@@ -126,8 +134,9 @@ def prepare(given: Any, command: Command, folder: pathlib.Path) -> pathlib.Path:
 def main() -> None:
     """Runs the comparison."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("base", type=pathlib.Path)
-    parser.add_argument("queries", type=pathlib.Path)
+    parser.add_argument("base", type=pathlib.Path, nargs="?")
+    parser.add_argument("queries", type=pathlib.Path, nargs="?")
+    parser.add_argument("--name", default="", help="the name of the set [default: the folder of BASE]")
     parser.add_argument("--metric", default="l2")
     parser.add_argument("--rows", type=int, default=0)
     parser.add_argument("--recall", type=float, default=0.95)
@@ -136,8 +145,14 @@ def main() -> None:
     parser.add_argument("--command", default="bathyal")
     parser.add_argument("--family", action="append", default=[])
     parser.add_argument("--pace", default="")
-    parser.add_argument("--records", type=pathlib.Path)
+    parser.add_argument("--records", type=pathlib.Path, help="append the numbers to this file of JSON lines")
+    parser.add_argument("--report", type=pathlib.Path, help="print the tables of such a file, and end")
     given = parser.parse_args()
+    if given.report:
+        print(tables([json.loads(line) for line in given.report.read_text().splitlines()]))
+        return
+    if given.queries is None:
+        parser.error("BASE and QUERIES are missing")
     command = Command(given.command)
     with tempfile.TemporaryDirectory(prefix="bathyal-advice-") as name:
         folder = pathlib.Path(name)
@@ -154,6 +169,42 @@ def main() -> None:
         left_out = [one["prediction"] for one in advice["left_out"] if one["prediction"]]
         predictions = advice["ranked"] + left_out
         report(given, command, folder, base, predictions)
+
+
+def quantile(numbers: list[float], share: float) -> float:
+    """Returns the number below which `share` of all are."""
+    ordered = sorted(numbers)
+    return ordered[min(int(len(ordered) * share), len(ordered) - 1)]
+
+
+def tables(records: list[dict[str, Any]]) -> str:
+    """Returns, in Markdown, the errors by set and whether the advised index was the fastest."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for one in records:
+        group = f"{one['set']}, {one['rows']:,}, recall {one['recall']}, {one['concurrency']} in flight"
+        groups.setdefault(group, []).append(one)
+    lines = [
+        "| set | cells | " + " | ".join(NUMBERS) + " | advised / fastest |",
+        "|---|---:|" + "---:|" * (len(NUMBERS) + 1),
+    ]
+    everything: dict[str, list[float]] = {number: [] for number in NUMBERS}
+    for name, cells in groups.items():
+        row = [name, str(len(cells))]
+        for number in NUMBERS:
+            ratios = [
+                one["measured"][number] / max(one["predicted"][number]["value"], 1e-9) for one in cells
+            ]
+            errors = [abs(ratio - 1) for ratio in ratios]
+            everything[number] += errors
+            row.append(f"{statistics.median(ratios):.2f} ({quantile(errors, 0.95):.2f})")
+        advised = max(cells, key=lambda one: float(one["predicted"]["qps"]["value"]))
+        fastest = max(cells, key=lambda one: float(one["measured"]["qps"]))
+        share = advised["measured"]["qps"] / fastest["measured"]["qps"]
+        row.append(f"{share:.2f}: {advised['label']} on {advised['place']}")
+        lines.append("| " + " | ".join(row) + " |")
+    total = [f"{statistics.median(errors):.2f}, {quantile(errors, 0.95):.2f}" for errors in everything.values()]
+    lines.append("| median error, 95th percentile | " + str(len(records)) + " | " + " | ".join(total) + " | |")
+    return "\n".join(lines)
 
 
 def report(given: Any, command: Command, folder: pathlib.Path, base: pathlib.Path, predictions: Any) -> None:
@@ -182,8 +233,10 @@ def report(given: Any, command: Command, folder: pathlib.Path, base: pathlib.Pat
         print(line, flush=True)
         best.append((expected["qps"]["value"], numbers["qps"], prediction["label"] + " on " + place))
         if given.records:
-            about = {"base": given.base.name, "rows": count_of(base), "recall": given.recall}
-            record = {**about, "prediction": prediction, "measured": numbers}
+            about = {"set": given.name or given.base.parent.name, "rows": count_of(base)}
+            about |= {"recall": given.recall, "concurrency": given.concurrency, "threads": given.threads}
+            about |= {"label": prediction["label"], "place": place}
+            record = {**about, "predicted": expected, "measured": numbers}
             with given.records.open("a") as file:
                 file.write(json.dumps(record) + "\n")
     for name, share in (("median error", MEDIAN), ("95th percentile", 0.95)):
