@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import os
 import pathlib
@@ -14,6 +13,7 @@ from bathyal.arguments import Metric, Path, memory_bytes, whole
 from bathyal.files import describe, read_vectors, source
 from bathyal.inputs import QUERIES, ArgumentLabel, is_path, rows
 from bathyal.progress import Receiver, progress_receiver
+from bathyal.schema import Element
 
 DATA = ArgumentLabel("data", "vector")
 Pace = Literal["quick", "usual", "thorough"]
@@ -107,19 +107,22 @@ class Advice:
         ]
         return "\n".join([*lines, *reasons, *(f"note: {note}" for note in self.notes)])
 
-    def _repr_html_(self) -> str:
-        def row(cells: Sequence[str], tag: str) -> str:
-            inner = "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells)
-            return f"<tr>{inner}</tr>"
+    def save_page(self, path: Path) -> None:
+        """Writes the advice as a page for a browser, which needs no other file: the table, the reasons, and a plot
+        of size against speed. A file that ends in ``.svg`` gets the plot alone.
 
-        body = "".join(row(cells, "td") for cells in self._rows())
-        others = [f"{one['label']} on {one['tier']}: {'; '.join(one['reasons'])}" for one in self.left_out]
-        left_out = "".join(f"<li>{html.escape(text)}</li>" for text in [*others, *self.notes])
-        return f"<table>{row(COLUMNS, 'th')}{body}</table><ul>{left_out}</ul>"
+        Raises:
+            ValueError: another ending than ``.html`` and ``.svg``, or no such folder.
+        """
+        place = pathlib.Path(os.fspath(path))
+        place.write_text(_bathyal.advice_page(json.dumps(self.report), place), encoding="utf-8")
+
+    def _repr_html_(self) -> str:
+        return _bathyal.advice_page(json.dumps(self.report), None)
 
 
 def advise(
-    data: Any,
+    data: Any = None,
     queries: Any = None,
     metric: Metric = "l2",
     *,
@@ -127,6 +130,8 @@ def advise(
     k: int = 10,
     key: str | None = None,
     vectors: int | None = None,
+    dim: int | None = None,
+    element: Element | None = None,
     on: Sequence[Path] = ("dram", "."),
     memory: float | str | None = None,
     disk: float | str | None = None,
@@ -150,13 +155,15 @@ def advise(
     Small indexes are built from a sample of the vectors, and searched. Nothing else is built.
 
     Args:
-        data: vectors, as for :func:`build`, but not an iterator; or a sample of them, with ``vectors``.
+        data: vectors, as for :func:`build`, but not an iterator; or a sample of them, with ``vectors``. None
+            assumes data of ``vectors`` vectors with ``dim`` components: intervals are then wide.
         queries: queries like those to come; None takes vectors that are held out of the sample.
         metric: as for :func:`build`.
         recall: the recall of searches, as a share.
         k: neighbours per query.
         key: the part of the HDF5 or Parquet file ``data`` to read.
-        vectors: number of vectors of the index, if ``data`` is only a sample of them.
+        vectors: number of vectors of the index, if ``data`` is only a sample of them, or None.
+        dim, element: components of vectors that do not exist yet, and their element; None is ``"f32"``.
         on: places from which the index may be read: ``"dram"``, folders, whose devices are measured, or files
             with a profile, as :func:`probe` returns it.
         memory, disk: the most bytes of the open index and of its files, or text such as ``"2GB"``.
@@ -174,7 +181,7 @@ def advise(
 
     Raises:
         ValueError: fewer than 2,000 vectors, vectors that are all the same, a profile that no device has,
-            limits that are not positive.
+            limits that are not positive; neither data nor the shape of vectors, or both.
 
     >>> import numpy as np, bathyal
     >>> vectors = np.random.default_rng(1).standard_normal((4000, 16), dtype=np.float32)
@@ -184,7 +191,8 @@ def advise(
     >>> index = bathyal.build(vectors, "advised.index", **advice.build_options())
     """
     bits = metric == "hamming"
-    base = source(data, DATA._replace(bits=bits), key)
+    _check_shape(data, queries, vectors, dim, element)
+    base = None if data is None else source(data, DATA._replace(bits=bits), key)
     limits = {
         "dram_bytes": memory_bytes(memory),
         "disk_bytes": memory_bytes(disk),
@@ -200,6 +208,8 @@ def advise(
         "k": whole("k", k, least=1),
         "recall": float(recall),
         "vectors": None if vectors is None else whole("vectors", vectors, least=1, most=2**63 - 1),
+        "dim": None if dim is None else whole("dim", dim, least=1),
+        "element": element or "f32",
         "places": [pathlib.Path(os.fspath(place)) for place in ([on] if isinstance(on, str) else on)],
         "limits": json.dumps(limits),
         "concurrency": whole("concurrency", concurrency, least=1),
@@ -213,6 +223,18 @@ def advise(
     with progress_receiver(progress) as receiver:
         report, plan = _bathyal.advise(base, asked, arguments, receiver)
     return Advice(json.loads(report), plan)
+
+
+def _check_shape(data: Any, queries: Any, vectors: Any, dim: Any, element: Any) -> None:
+    """Refuses data beside the shape of vectors that do not exist yet, and the lack of both."""
+    if data is None and (vectors is None or dim is None):
+        raise ValueError("give data, or vectors and dim of vectors that do not exist yet")
+    if data is not None and dim is not None:
+        raise ValueError("dim is of vectors that do not exist yet; leave it out, since there is data")
+    if element is not None and dim is None:
+        raise ValueError("element is of vectors that do not exist yet; leave it out, since there is data")
+    if data is None and queries is not None:
+        raise ValueError("queries need data; leave them out, or give data or a sample of it")
 
 
 def _queries(queries: Any, base: Any, bits: bool) -> Any:

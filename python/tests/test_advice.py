@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import xml.etree.ElementTree
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ def test_advice_is_a_table_whose_first_index_is_built_as_predicted(tmp_path: pat
     best = advice.ranked[0]
     assert repr(advice).splitlines()[1].strip().startswith(best["label"])
     shown = advice._repr_html_()
+    xml.etree.ElementTree.fromstring(shown)
     assert shown.count("<tr>") == 1 + len(advice.ranked) and f"<td>{best['label']}</td>" in shown
     index = bathyal.build(VECTORS, tmp_path / "idx", progress=False, **advice.build_options())
     assert index.manifest["family"] == best["build"]["family"]
@@ -42,6 +44,42 @@ def test_limits_that_nothing_meets_name_the_reasons(tmp_path: pathlib.Path) -> N
     with pytest.raises(ValueError, match="0 indexes meet all limits"):
         advice.save(tmp_path / "plan.json")
     assert not (tmp_path / "plan.json").exists()
+
+
+def test_a_page_has_each_index_and_parses_as_markup(tmp_path: pathlib.Path) -> None:
+    advice = bathyal.advise(VECTORS, QUERIES, families=["cluster", "flat"], **QUICK)
+    advice.save_page(tmp_path / "advice.html")
+    advice.save_page(tmp_path / "advice.svg")
+    page = xml.etree.ElementTree.parse(tmp_path / "advice.html").getroot()
+    cells = [cell.text for cell in page.iter("td")]
+    assert all(cells.count(one["label"]) >= 1 for one in advice.ranked) and not list(page.iter("script"))
+    plot = xml.etree.ElementTree.parse(tmp_path / "advice.svg").getroot()
+    texts = [(text.text or "").strip() for text in plot.iter("{http://www.w3.org/2000/svg}text")]
+    # Size is memory in one part of the plot, and disk in the other.
+    assert all(texts.count(f"{one['label']} on {one['tier']}") == 2 for one in advice.ranked)
+    for name, message in [("advice.pdf", ".html"), ("none/advice.html", "folder")]:
+        with pytest.raises(ValueError, match=message):
+            advice.save_page(tmp_path / name)
+
+
+def test_data_is_assumed_if_there_is_none() -> None:
+    advice = bathyal.advise(vectors=1_000_000, dim=32, families=["cluster"], **QUICK)
+    assert advice.report["assumed"]["widened_by"] > 1 and "no data was given" in advice.notes[0]
+    best = advice.ranked[0]
+    assert best["reads"]["high"] > 2 * best["reads"]["value"]
+    assert best["disk_bytes"]["low"] >= 1_000_000 * 32 * 4
+    for arguments, message in [
+        ({}, "give data, or vectors and dim"),
+        ({"vectors": 10_000}, "give data, or vectors and dim"),
+        ({"data": VECTORS, "vectors": 10_000, "dim": 24}, "dim is of vectors that do not exist"),
+        ({"data": VECTORS, "element": "u8"}, "element is of vectors that do not exist"),
+        ({"vectors": 10_000, "dim": 24, "queries": QUERIES}, "queries need data"),
+        ({"vectors": 10_000, "dim": 0}, "dim"),
+        ({"vectors": 10, "dim": 24}, "10 vectors"),
+        ({"vectors": 10_000, "dim": 24, "element": "f64"}, "element"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            bathyal.advise(**{**QUICK, **arguments})
 
 
 def test_bad_requests_are_refused(tmp_path: pathlib.Path) -> None:

@@ -1,5 +1,6 @@
 //! The answer to a request.
 
+use crate::assumed::AssumedData;
 use crate::candidates::{VectorShape, candidates};
 use crate::pilot::PilotInputs;
 use crate::prediction::PilotedCandidate;
@@ -52,6 +53,9 @@ pub struct Advice {
     pub sample_rows: usize,
     /// Queries with which pilots were measured.
     pub sample_queries: usize,
+    /// The assumption about the data if there was no sample of it, so that the sample is made up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assumed: Option<AssumedData>,
     /// Properties of the sample.
     pub statistics: DataStatistics,
     /// The ranked indexes, and those that are left out.
@@ -116,7 +120,11 @@ pub fn advise(
         let pilots = inputs.pilots(build, &done)?;
         let piloted = PilotedCandidate { build, shape, plan: &plan, pilots: &pilots, request };
         for (at, tier) in options.tiers.iter().enumerate() {
-            predictions.push(piloted.on(at, tier)?);
+            let prediction = piloted.on(at, tier)?;
+            predictions.push(match &options.assumed {
+                Some(assumed) => assumed.widened(prediction, &plan),
+                None => prediction,
+            });
         }
     }
     let indexes = RankedAdvice::new(predictions, unpredicted, request);
@@ -134,8 +142,9 @@ pub fn advise(
         limits: options.limits,
         sample_rows: sample.rows.count(),
         sample_queries: sample.queries.count(),
+        assumed: options.assumed.clone(),
         statistics,
-        notes: notes(&sample, &indexes),
+        notes: notes(&sample, &indexes, options.assumed.as_ref()),
         indexes,
         seconds: started.elapsed().as_secs_f64(),
     })
@@ -174,9 +183,9 @@ fn pilots_folder(request: &AdviceRequest) -> Result<tempfile::TempDir, IndexErro
 }
 
 /// Returns the notes about the sample and the answer.
-fn notes(sample: &DataSample, indexes: &RankedAdvice) -> Vec<String> {
-    let mut notes = Vec::new();
-    if !sample.queries_given {
+fn notes(sample: &DataSample, indexes: &RankedAdvice, assumed: Option<&AssumedData>) -> Vec<String> {
+    let mut notes: Vec<String> = assumed.map(AssumedData::words).into_iter().collect();
+    if assumed.is_none() && !sample.queries_given {
         notes.push(
             "no queries were given, so pilots were searched with held-out vectors; queries unlike the \
              vectors take more reads"

@@ -1,5 +1,6 @@
 //! A request for advice: the vectors, the search that is wanted, the devices, and the limits.
 
+use crate::assumed::AssumedData;
 use bathyal_index::cost::demand::{Bound, Execution};
 use bathyal_index::families::FAMILIES;
 use bathyal_index::{DEFAULT_SEED, IndexError, TierChoice};
@@ -169,6 +170,8 @@ pub struct AdviceOptions {
     pub recall: f32,
     /// The number of vectors of the index, if the given file is only a sample of them.
     pub vectors: Option<u64>,
+    /// The assumption that the given vectors are drawn from, if there is no sample of the data.
+    pub assumed: Option<AssumedData>,
     /// The devices that may be used.
     pub tiers: Vec<AdviceTier>,
     /// The limits.
@@ -196,6 +199,7 @@ impl Default for AdviceOptions {
             k: bathyal_index::DEFAULT_K,
             recall: bathyal_index::DEFAULT_RECALL,
             vectors: None,
+            assumed: None,
             tiers: vec![AdviceTier::dram()],
             limits: IndexLimits::default(),
             concurrency: DEFAULT_CONCURRENCY,

@@ -56,3 +56,47 @@ fn bad_devices_and_plans_are_refused() {
     run("build base.fbin new --metric l2 --advice lying.json").fails(1, &["lying.json", "plan"]);
     run("build base.fbin new --metric l2 --advice p.json --family graph").fails(2, &["--advice"]);
 }
+
+#[test]
+fn the_answer_is_written_as_a_page_and_as_a_plot() {
+    let folder = copy();
+    let run = |line: &str| bathyal(folder.path(), line);
+    write_vectors(folder.path(), "more.fbin", 3_000, 16, 3);
+    let line = "advise more.fbin --metric l2 --quick --family cluster --threads 1 --on dram";
+    run(&format!("{line} --page advice.html")).good();
+    run(&format!("{line} --page advice.svg --memory 1KB")).good();
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    let page = read("advice.html");
+    assert!(page.starts_with("<!DOCTYPE html>") && page.contains("<td>cluster, codes of"), "{page}");
+    assert!(read("advice.svg").starts_with("<svg") && read("advice.svg").contains("cluster, codes of"));
+    // The ending is refused before the vectors are opened.
+    run("advise none.fbin --metric l2 --page advice.pdf").fails(1, &["advice.pdf", ".html", ".svg"]);
+    run("advise none.fbin --metric l2 --page none/advice.html").fails(1, &["none/advice.html", "folder"]);
+    run("advise none.fbin --metric l2 --page idx.svg --check p.json").fails(2, &["cannot be used with"]);
+}
+
+#[test]
+fn data_that_does_not_exist_yet_is_assumed() {
+    let folder = copy();
+    let run = |line: &str| bathyal(folder.path(), line);
+    let line = "advise --vectors 1000000 --metric l2 --quick --family cluster --threads 1 --on dram";
+    let advice = run(&format!("{line} --dim 48 --json --page page.html --output plan.json")).json();
+    assert_eq!((&advice["vectors"], &advice["dim"]), (&1_000_000.into(), &48.into()));
+    assert!(advice["assumed"]["widened_by"].as_f64().is_some_and(|factor| factor > 1.0), "{advice}");
+    let page = std::fs::read_to_string(folder.path().join("page.html")).unwrap();
+    assert!(page.contains("no data was given"), "{page}");
+    let text = run(&format!("{line} --dim 48 --element u8")).good();
+    assert!(text.contains("of 48 u8") && text.contains("assumed sample of 8000"), "{text}");
+    assert!(text.contains("note: no data was given"), "{text}");
+    let bits = "advise --vectors 5000 --dim 64 --element b1 --metric hamming --quick --family flat --on dram";
+    assert!(run(bits).good().contains("(hamming)"));
+    run("advise --metric l2").fails(2, &["DATA"]);
+    run("advise --vectors 1000000 --metric l2").fails(2, &["--dim"]);
+    run("advise --dim 48 --metric l2").fails(2, &["--vectors"]);
+    run("advise base.fbin --vectors 4000 --dim 48 --metric l2").fails(2, &["cannot be used with"]);
+    run("advise --vectors 4000 --element u8 --metric l2").fails(2, &["--dim"]);
+    run("advise --vectors 4000 --dim 0 --metric l2 --on dram").fails(1, &["dim"]);
+    run("advise --vectors 100 --dim 8 --metric l2 --on dram").fails(1, &["100 vectors", "2000"]);
+    run("advise --vectors 5000000000 --dim 8 --metric l2 --on dram").fails(1, &["4294967295"]);
+    run("advise --vectors 4000 --dim 8 --metric hamming --on dram").fails(1, &["hamming"]);
+}
