@@ -42,6 +42,7 @@ class _AdviceArguments(TypedDict):
     dim: int | None
     element: str
     places: list[_Path]
+    store: _Pairs
     limits: str
     concurrency: int
     threads: int

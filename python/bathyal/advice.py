@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from bathyal import _bathyal
-from bathyal.arguments import Metric, Path, memory_bytes, whole
+from bathyal.arguments import Metric, Path, memory_bytes, place, store_pairs, whole
 from bathyal.files import describe, read_vectors, source
 from bathyal.inputs import QUERIES, ArgumentLabel, is_path, rows
 from bathyal.progress import Receiver, progress_receiver
@@ -114,8 +114,8 @@ class Advice:
         Raises:
             ValueError: another ending than ``.html`` and ``.svg``, or no such folder.
         """
-        place = pathlib.Path(os.fspath(path))
-        place.write_text(_bathyal.advice_page(json.dumps(self.report), place), encoding="utf-8")
+        file = pathlib.Path(os.fspath(path))
+        file.write_text(_bathyal.advice_page(json.dumps(self.report), file), encoding="utf-8")
 
     def _repr_html_(self) -> str:
         return _bathyal.advice_page(json.dumps(self.report), None)
@@ -133,6 +133,7 @@ def advise(
     dim: int | None = None,
     element: Element | None = None,
     on: Sequence[Path] = ("dram", "."),
+    store_options: Mapping[str, str] | None = None,
     memory: float | str | None = None,
     disk: float | str | None = None,
     p50_ms: float | None = None,
@@ -164,8 +165,10 @@ def advise(
         key: the part of the HDF5 or Parquet file ``data`` to read.
         vectors: number of vectors of the index, if ``data`` is only a sample of them, or None.
         dim, element: components of vectors that do not exist yet, and their element; None is ``"f32"``.
-        on: places from which the index may be read: ``"dram"``, folders, whose devices are measured, or files
-            with a profile, as :func:`probe` returns it.
+        on: places from which the index may be read: ``"dram"``, ``"mapped"`` or ``"mapped:PLACE"``, folders, and
+            addresses of indexes on memory nodes or in buckets, all of which are measured; or files with a profile, as
+            :func:`probe` returns it.
+        store_options: options of the stores of addresses, as for :func:`open`.
         memory, disk: the most bytes of the open index and of its files, or text such as ``"2GB"``.
         p50_ms, p99_ms: the most milliseconds of the median query and of the 99th percentile.
         qps: the fewest queries a second.
@@ -210,7 +213,8 @@ def advise(
         "vectors": None if vectors is None else whole("vectors", vectors, least=1, most=2**63 - 1),
         "dim": None if dim is None else whole("dim", dim, least=1),
         "element": element or "f32",
-        "places": [pathlib.Path(os.fspath(place)) for place in ([on] if isinstance(on, str) else on)],
+        "places": [place(one) for one in ([on] if isinstance(on, str) else on)],
+        "store": store_pairs(store_options),
         "limits": json.dumps(limits),
         "concurrency": whole("concurrency", concurrency, least=1),
         "threads": whole("threads", threads, most=4096),

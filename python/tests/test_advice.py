@@ -111,6 +111,26 @@ def test_a_measured_device_is_a_profile_for_advice(tmp_path: pathlib.Path) -> No
     assert load["queries_per_second"]["value"] == pytest.approx(1000 / best["reads"]["value"], rel=0.02)
 
 
+def test_a_bucket_is_predicted_with_its_first_byte_and_its_prices() -> None:
+    address, store = "memory://advice/measured", {"emulate": "rack", "price_reads": "0.4"}
+    bathyal.build(VECTORS, address, family="flat", progress=False).close()
+    arguments = {**QUICK, "families": ["cluster"], "concurrency": 1}
+    advice = bathyal.advise(VECTORS, QUERIES, **{**arguments, "on": [address]}, store_options=store)
+    device, best = advice.report["devices"][0], advice.ranked[0]
+    assert device["kind"]["bucket"]["million_reads"] == 0.4 and device["profile"]["kind"] == "object"
+    load = next(load for load in best["loads"] if load["concurrency"] == 1)
+    # A query waits for the first byte of each round at least.
+    least = best["rounds"]["value"] * device["profile"]["latency_ns"] / 1e9
+    assert 0 < load["queries_per_second"]["value"] < 1 / least
+    assert best["dollars_per_million"] > 0.4 * best["reads"]["value"]
+    for place, options, message in [
+        ("memory://advice/none", store, "measured by reads of an index there"),
+        ("dram", store, "store options are for the addresses"),
+    ]:
+        with pytest.raises((ValueError, bathyal.Error), match=message):
+            bathyal.advise(VECTORS, **{**arguments, "on": [place]}, store_options=options)
+
+
 def test_a_plan_has_the_memory_and_the_files_of_a_build(tmp_path: pathlib.Path) -> None:
     plan = bathyal.plan(VECTORS, "l2", "cluster", code_bytes=16, threads=1)
     bathyal.build(

@@ -5,7 +5,8 @@ use crate::candidates::{VectorShape, candidates};
 use crate::pilot::PilotInputs;
 use crate::prediction::PilotedCandidate;
 use crate::ranking::{RankedAdvice, RejectedCandidate, size_words};
-use crate::request::{AdviceRequest, IndexLimits};
+use crate::place::PlaceKind;
+use crate::request::{AdviceRequest, AdviceTier, IndexLimits};
 use crate::sample::DataSample;
 use crate::statistics::{DataStatistics, LID_NEIGHBORS};
 use bathyal_index::IndexError;
@@ -22,6 +23,9 @@ pub struct AdvisedDevice {
     pub name: String,
     /// Its profile.
     pub profile: TierProfile,
+    /// The kind of place.
+    #[serde(default)]
+    pub kind: PlaceKind,
 }
 
 /// The answer: which index to build, with its predicted numbers.
@@ -153,7 +157,12 @@ pub fn advise(
 /// Returns the devices of a request.
 fn devices(request: &AdviceRequest) -> Vec<AdvisedDevice> {
     let tiers = request.options().tiers.iter();
-    tiers.map(|tier| AdvisedDevice { name: tier.name.clone(), profile: tier.profile.clone() }).collect()
+    let device = |tier: &AdviceTier| AdvisedDevice {
+        name: tier.name.clone(),
+        profile: tier.profile.clone(),
+        kind: tier.kind,
+    };
+    tiers.map(device).collect()
 }
 
 /// Returns the reason for which the plan of a build alone excludes a candidate.

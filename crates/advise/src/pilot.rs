@@ -1,11 +1,12 @@
 //! Pilots: small indexes of a candidate, built and measured with the index's own searches.
 
 use crate::candidates::AdvisedOptions;
+use crate::pilot_place::{OpenPilot, counted_bytes, counted_reads};
 use crate::processor_time::processor_seconds;
 use crate::request::AdviceRequest;
 use crate::sample::DataSample;
 use bathyal_index::{
-    BuildReport, Effort, Index, IndexError, OpenOptions, SearchOptions, SearchResult, build,
+    BuildReport, Effort, Index, IndexError, SearchOptions, SearchResult, build,
 };
 use bathyal_tier::Control;
 use bathyal_vectors::progress::{CancelOnly, Progress};
@@ -159,19 +160,19 @@ impl<'a> PilotInputs<'a> {
         let mut searches = Vec::new();
         let mut files = Vec::new();
         for tier in &self.request.options().tiers {
-            let open = OpenOptions {
-                tier: tier.choice.clone(),
-                profile: (!tier.is_dram()).then(|| tier.profile.clone()),
-                ..OpenOptions::default()
-            };
-            let index = Index::open(&path, &open)?;
-            files = index
+            let pilot = OpenPilot::open(&path, tier, self.progress)?;
+            files = pilot
+                .index
                 .manifest()
                 .files
                 .iter()
                 .map(|file| PilotFile { name: file.name.clone(), bytes: file.bytes })
                 .collect();
-            searches.push(self.search(&index, truth)?);
+            let counted = self.search(&pilot.index, truth)?;
+            searches.push(match &pilot.in_memory {
+                Some(in_memory) => counted.timed_as(&self.search(in_memory, truth)?),
+                None => counted,
+            });
         }
         Ok(PilotIndex { vectors: size, files, stages: report.stage_seconds, searches })
     }
@@ -213,8 +214,8 @@ impl<'a> PilotInputs<'a> {
             recall,
             search_list: found.search_list,
             rounds: found.totals.hops as f64 / count,
-            reads: found.totals.reads as f64 / count,
-            bytes: found.totals.bytes as f64 / count,
+            reads: counted_reads(&found) as f64 / count,
+            bytes: counted_bytes(&found) as f64 / count,
             code_distances: found.totals.code_distances as f64 / count,
             full_distances,
             compute_ns,

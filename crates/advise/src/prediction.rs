@@ -6,6 +6,7 @@ use crate::interval::Interval;
 use crate::law::{LawPoint, SlopePrior, extrapolate};
 use crate::memory_law::{PilotFiles, PilotPart, PredictedFiles};
 use crate::pilot::{PilotIndex, PilotSearch};
+use crate::place::PlaceKind;
 use crate::request::{AdvicePrices, AdviceRequest, AdviceTier, bound_words};
 use bathyal_index::cost::demand::{Demand, Prediction, moved_bytes};
 use bathyal_index::{BuildPlan, IndexError};
@@ -158,6 +159,7 @@ impl PilotedCandidate<'_> {
         let speed = loads.iter().find(|load| load.concurrency == options.concurrency);
         let qps = speed.map_or(0.0, |load| load.queries_per_second.value);
         let month = monthly(&options.prices, dram.value, disk.value, self.request.threads());
+        let requests = tier.dollars_a_query(counters.reads.value, counters.bytes.value);
         let least = |a: f64, search: &&PilotSearch| a.min(search.recall);
         Ok(IndexPrediction {
             label: self.build.label(),
@@ -175,7 +177,8 @@ impl PilotedCandidate<'_> {
             moved_bytes: moved,
             processor_us: compute.times(1e-3),
             loads,
-            dollars_per_million: if qps > 0.0 { month * 1e6 / (qps * MONTH_SECONDS) } else { 0.0 },
+            dollars_per_million: 1e6 * requests
+                + if qps > 0.0 { month * 1e6 / (qps * MONTH_SECONDS) } else { 0.0 },
             dollars_per_month: month,
         })
     }
@@ -205,7 +208,12 @@ impl PilotedCandidate<'_> {
         let code_bytes = self.plan.parameters.get("code_bytes").and_then(Value::as_f64);
         let code_ns = CODE_NS + CODE_BYTE_NS * code_bytes.unwrap_or(USUAL_CODE_BYTES);
         let vector_ns = VECTOR_BYTE_NS * self.shape.element.row_bytes(self.shape.dim) as f64;
-        let read_ns = if tier.is_dram() { LOAD_NS } else { SUBMIT_NS };
+        // The time of requests to other machines is added to that of pilots in memory.
+        let read_ns = match tier.kind {
+            PlaceKind::Files => SUBMIT_NS,
+            PlaceKind::Memory | PlaceKind::Mapped => LOAD_NS,
+            PlaceKind::Node | PlaceKind::Bucket(_) => 0.0,
+        };
         let weigh = |codes: f64, full: f64, reads: f64| {
             QUERY_NS + codes * code_ns + full * vector_ns + reads * read_ns
         };
@@ -302,7 +310,7 @@ impl PilotedCandidate<'_> {
         (p50_work, p99_work): (f64, f64),
     ) -> PredictedLoad {
         let execution = self.request.execution(concurrency);
-        let on = |demand: &Demand| demand.on(&tier.profile, &execution);
+        let on = |demand: &Demand| tier.predict(demand, &execution);
         let [expected, fast, slow] = [on(expected), on(least), on(most)];
         let latency = |share: f64| Interval {
             value: expected.latency_ns * share / 1e3,

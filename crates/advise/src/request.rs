@@ -1,6 +1,7 @@
 //! A request for advice: the vectors, the search that is wanted, the devices, and the limits.
 
 use crate::assumed::AssumedData;
+use crate::place::PlaceKind;
 use bathyal_index::cost::demand::{Bound, Execution};
 use bathyal_index::families::FAMILIES;
 use bathyal_index::{DEFAULT_SEED, IndexError, TierChoice};
@@ -65,6 +66,8 @@ pub struct AdviceTier {
     pub choice: TierChoice,
     /// The measured or given profile; 0 in a field means that it is not known.
     pub profile: TierProfile,
+    /// The kind of place.
+    pub kind: PlaceKind,
 }
 
 impl AdviceTier {
@@ -72,12 +75,12 @@ impl AdviceTier {
     /// that pilots measure.
     pub fn dram() -> AdviceTier {
         let profile = DramTier::new(Vec::new()).profile().clone();
-        AdviceTier { name: "dram".into(), choice: TierChoice::Dram, profile }
+        AdviceTier { name: "dram".into(), choice: TierChoice::Dram, profile, kind: PlaceKind::Memory }
     }
 
     /// Returns a device of files with a profile.
     pub fn file(name: impl Into<String>, profile: TierProfile) -> AdviceTier {
-        AdviceTier { name: name.into(), choice: TierChoice::File, profile }
+        AdviceTier { name: name.into(), choice: TierChoice::File, profile, kind: PlaceKind::Files }
     }
 
     /// Returns true if the pages of an index are in the memory of this process.
@@ -106,16 +109,14 @@ impl AdviceTier {
         if granularity == 0 || granularity > MOST_GRANULARITY {
             return refuse(format!("granularity is {granularity}; it must be 1 to {MOST_GRANULARITY} bytes"));
         }
-        match self.choice {
-            TierChoice::Dram => Ok(()),
-            TierChoice::File if latency_ns == 0 || iops == 0.0 || bandwidth_bytes_per_s == 0.0 => refuse(
+        if !self.is_dram() && (latency_ns == 0 || iops == 0.0 || bandwidth_bytes_per_s == 0.0) {
+            return refuse(
                 "a prediction needs latency_ns, iops and bandwidth_bytes_per_s above 0; measure the device \
                  with a probe"
                     .into(),
-            ),
-            TierChoice::File => Ok(()),
-            _ => refuse("predictions are made for files and dram".into()),
+            );
         }
+        Ok(())
     }
 }
 

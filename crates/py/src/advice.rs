@@ -4,6 +4,7 @@ use crate::arrays::vectors;
 use crate::detached::run_detached;
 use crate::errors::Failure;
 use crate::files::metric;
+use crate::stores::{Pairs, store_options};
 use bathyal_advise::page::page_part;
 use bathyal_advise::{
     Advice, AdviceOptions, AdviceRequest, AdviceTier, AssumedData, IndexLimits, PageFormat, PlanFile,
@@ -32,6 +33,7 @@ pub(crate) struct AdviceKeywords {
     dim: Option<usize>,
     element: String,
     places: Vec<PathBuf>,
+    store: Pairs,
     /// An [`IndexLimits`] as JSON.
     limits: String,
     concurrency: u32,
@@ -63,6 +65,7 @@ pub(crate) fn advise(
         PyValueError::new_err(format!("pace is {:?}; expected quick, usual or thorough", arguments.pace))
     })?;
     let limits: IndexLimits = serde_json::from_str(&arguments.limits).map_err(Failure::from)?;
+    let store = store_options(arguments.store)?;
     let seed = arguments.seed.unwrap_or(DEFAULT_SEED);
     run_detached(py, progress, |watch| -> Result<_, Failure> {
         let (data, assumed) = match (data, shape) {
@@ -74,15 +77,14 @@ pub(crate) fn advise(
             (None, None) => return Err(IndexError::Parameter("neither data nor its shape is given".into()).into()),
         };
         let (data, metric) = data.for_metric(name)?;
-        let tiers: Result<_, IndexError> =
-            arguments.places.iter().map(|place| AdviceTier::at(place, watch)).collect();
+        let tiers = AdviceTier::all_at(&arguments.places, &store, watch)?;
         let request = AdviceRequest::new(AdviceOptions {
             metric,
             k: arguments.k,
             recall: arguments.recall,
             vectors: arguments.vectors,
             assumed,
-            tiers: tiers?,
+            tiers,
             limits,
             concurrency: arguments.concurrency,
             threads: arguments.threads,

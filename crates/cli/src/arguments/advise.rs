@@ -11,7 +11,7 @@ use bathyal_index::{DEFAULT_K, DEFAULT_RECALL, DEFAULT_SEED};
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 
-use super::MetricArgument;
+use super::{MetricArgument, StoreArguments};
 
 /// `bathyal advise`.
 #[derive(Debug, Args)]
@@ -26,6 +26,7 @@ Examples:
   bathyal advise base.fbin queries.fbin --metric l2 --on dram --on /mnt/nvme --disk 50GB
   bathyal advise sample.fbin --vectors 100000000 --metric cosine --on disk.json --quick
   bathyal advise --vectors 100000000 --dim 768 --metric cosine --memory 64GB
+  bathyal advise base.fbin --metric l2 --on s3://bucket/other.index --on remote://10.0.0.7/other.index
   bathyal advise base.fbin --metric l2 --output plan.json --page advice.html
   bathyal build base.fbin my.index --metric l2 --advice plan.json
   bathyal advise my.index queries.fbin --metric l2 --check plan.json")]
@@ -55,10 +56,14 @@ pub struct AdviseArguments {
     /// Element of vectors that do not exist yet: f32, f16, bf16, u8, i8 or b1
     #[arg(long, requires = "dim", default_value_t = Element::F32)]
     pub element: Element,
-    /// A place from which the index may be read: dram, a folder (its device is measured), or a profile that
+    /// A place from which the index may be read: dram, mapped, mapped:node=N, mapped:PATH, a folder, the
+    /// address of an index on a memory node or in a bucket, all of which are measured, or a profile that
     /// `bathyal probe --output` wrote. May be repeated [default: dram, and the current folder]
     #[arg(long = "on", value_name = "PLACE")]
     pub places: Vec<PathBuf>,
+    /// Options of the stores of --on, or of the index that is checked
+    #[command(flatten)]
+    pub store: StoreArguments,
     /// Limits
     #[command(flatten)]
     pub limits: LimitArguments,

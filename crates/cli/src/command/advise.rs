@@ -8,7 +8,7 @@ use bathyal_advise::{
     PlanComparison, PlanFile, advise, compare_with_plan,
 };
 use bathyal_console::{Console, Failure, byte_size};
-use bathyal_index::Index;
+use bathyal_index::{Index, OpenOptions};
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Progress;
@@ -83,7 +83,7 @@ fn data(
 fn tiers(arguments: &AdviseArguments, progress: &dyn Progress) -> Result<Vec<AdviceTier>, Failure> {
     let by_default = [PathBuf::from("dram"), PathBuf::from(".")];
     let places = if arguments.places.is_empty() { &by_default[..] } else { &arguments.places[..] };
-    Ok(places.iter().map(|place| AdviceTier::at(place, progress)).collect::<Result<_, _>>()?)
+    Ok(AdviceTier::all_at(places, &arguments.store.options()?, progress)?)
 }
 
 /// Compares an index with its plan.
@@ -94,7 +94,8 @@ fn check(arguments: &AdviseArguments, plan: &Path, console: &Console) -> Result<
     let (queries, _) = console.open_vectors(queries)?.for_metric(arguments.metric.name)?;
     let progress = console.progress();
     let index = arguments.data.as_deref().ok_or_else(|| Failure::usage("DATA, the index, is missing"))?;
-    let index = Index::open_attended(index, &plan.open_options(), &progress)?;
+    let options = OpenOptions { store: arguments.store.options()?, ..plan.open_options() };
+    let index = Index::open_attended(index, &options, &progress)?;
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
     let comparison = compare_with_plan(&plan, &index, &queries, control)?;
     drop(progress);

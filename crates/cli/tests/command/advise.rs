@@ -100,3 +100,31 @@ fn data_that_does_not_exist_yet_is_assumed() {
     run("advise --vectors 5000000000 --dim 8 --metric l2 --on dram").fails(1, &["4294967295"]);
     run("advise --vectors 4000 --dim 8 --metric hamming --on dram").fails(1, &["hamming"]);
 }
+
+#[test]
+fn mapped_memory_is_measured_and_holds_the_pages_of_an_index() {
+    let folder = copy();
+    let run = |line: &str| bathyal(folder.path(), line);
+    write_vectors(folder.path(), "more.fbin", 3_000, 16, 3);
+    let region = vec![7; 4 << 20];
+    std::fs::write(folder.path().join("region"), &region).unwrap();
+    let line = "advise more.fbin --metric l2 --quick --family graph --family cluster --threads 1 --json";
+    let advice = run(&format!("{line} --on dram --on mapped:region")).json();
+    assert_eq!(advice["devices"][1]["kind"], "mapped", "{advice}");
+    let of = |tier: &str, label: &str| {
+        let ranked = advice["ranked"].as_array().unwrap();
+        let one = ranked.iter().find(|one| one["tier"] == tier && one["label"] == label);
+        one.unwrap_or_else(|| panic!("{label} on {tier}: {advice}")).clone()
+    };
+    for label in ["graph, csr", "cluster, codes of 16 bytes"] {
+        let (dram, mapped) = (of("dram", label), of("mapped:region", label));
+        assert_eq!(mapped["disk_bytes"], dram["disk_bytes"], "{label}");
+        // Pages in a file or on a device are no memory of the process.
+        let bytes = |one: &serde_json::Value| one["dram_bytes"]["value"].as_f64().unwrap();
+        assert!(bytes(&mapped) < bytes(&dram), "{label}: {} {}", bytes(&mapped), bytes(&dram));
+    }
+    let kept = std::fs::read(folder.path().join("region")).unwrap();
+    assert!(kept == region, "the place is measured, and not changed");
+    run(&format!("{line} --on mapped:none")).fails(1, &["none"]);
+    run(&format!("{line} --on mapped:node=999")).fails(1, &["999"]);
+}
