@@ -48,6 +48,12 @@ class Advice:
         return front
 
     @property
+    def other_recalls(self) -> list[Advice]:
+        """The advice for the other recalls, if several were given."""
+        reports = self.report.get("other_recalls", [])
+        return [Advice(report, _bathyal.advice_plan(json.dumps(report))) for report in reports]
+
+    @property
     def notes(self) -> list[str]:
         """Notes about the advice."""
         notes: list[str] = self.report["notes"]
@@ -126,7 +132,7 @@ def advise(
     queries: Any = None,
     metric: Metric = "l2",
     *,
-    recall: float = 0.95,
+    recall: float | Sequence[float] = 0.95,
     k: int = 10,
     key: str | None = None,
     vectors: int | None = None,
@@ -160,7 +166,8 @@ def advise(
             assumes data of ``vectors`` vectors with ``dim`` components: intervals are then wide.
         queries: queries like those to come; None takes vectors that are held out of the sample.
         metric: as for :func:`build`.
-        recall: the recall of searches, as a share.
+        recall: the recall of searches, as a share. Of several, the answer is for the first; the same small indexes
+            answer the others (:attr:`Advice.other_recalls`).
         k: neighbours per query.
         key: the part of the HDF5 or Parquet file ``data`` to read.
         vectors: number of vectors of the index, if ``data`` is only a sample of them, or None.
@@ -206,10 +213,14 @@ def advise(
         "build_memory_bytes": memory_bytes(build_memory),
         "dollars_per_month": dollars_per_month,
     }
+    recalls = [float(one) for one in (recall if isinstance(recall, Sequence) else [recall])]
+    if not recalls:
+        raise ValueError("recall is an empty list; give one recall or more")
     arguments: _bathyal._AdviceArguments = {
         "metric": metric,
         "k": whole("k", k, least=1),
-        "recall": float(recall),
+        "recall": recalls[0],
+        "more_recalls": recalls[1:],
         "vectors": None if vectors is None else whole("vectors", vectors, least=1, most=2**63 - 1),
         "dim": None if dim is None else whole("dim", dim, least=1),
         "element": element or "f32",

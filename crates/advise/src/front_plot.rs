@@ -84,7 +84,8 @@ impl Ranged for LogAxis {
     }
 
     fn key_points<Hint: KeyPointHint>(&self, _: Hint) -> Vec<f64> {
-        let few = if (self.last / self.first).log10() > MANY_DECADES { &LABELLED[..1] } else { &LABELLED[..] };
+        let few =
+            if (self.last / self.first).log10() > MANY_DECADES { &LABELLED[..1] } else { &LABELLED[..] };
         let decades = self.first.log10().floor() as i32..=self.last.log10().ceil() as i32;
         let numbers = decades.flat_map(|decade| few.iter().map(move |one| one * 10_f64.powi(decade)));
         numbers.filter(|number| (self.first..=self.last).contains(number)).collect()
@@ -129,7 +130,8 @@ fn draw(text: &mut String, advice: &Advice) -> Result<(), Box<dyn Error>> {
     let height = LEAST_HEIGHT.max(FRAME_HEIGHT + (LABEL_HEIGHT as u32) * indexes.len() as u32);
     let root = SVGBackend::with_string(text, (WIDTH, LEGEND_HEIGHT + 2 * height)).into_drawing_area();
     root.fill(&WHITE)?;
-    let legend = "filled: no other index is both smaller and faster; hollow: another one is; cross: over a limit";
+    let legend =
+        "filled: no other index is both smaller and faster; hollow: another one is; cross: over a limit";
     root.draw(&Text::new(legend, (14, 10), ("sans-serif", 13)))?;
     let panels = [
         Panel { name: "memory", size: |index| index.memory, limit: advice.limits.dram_bytes },
@@ -151,7 +153,8 @@ fn plotted(advice: &Advice) -> Vec<PlottedIndex> {
     };
     let of = |index: &IndexPrediction, meets: bool| {
         let speed = index.load(advice.concurrency)?.queries_per_second;
-        let has_place = [speed.value, index.dram_bytes.value, index.disk_bytes.value].iter().all(|n| *n > 0.0);
+        let has_place =
+            [speed.value, index.dram_bytes.value, index.disk_bytes.value].iter().all(|n| *n > 0.0);
         has_place.then(|| PlottedIndex {
             label: format!("{} on {}", index.label, index.tier).replace(char::is_control, "?"),
             colour: colour(&index.tier),
@@ -271,7 +274,8 @@ fn draw_labels(
         let label = y.min(rows.end - left_over * LABEL_HEIGHT).max(next);
         (next, left_over) = (label + LABEL_HEIGHT, left_over - 1);
         root.draw(&PathElement::new([(x, y), (left - 4, label)], index.colour.mix(FAINT)))?;
-        let style = ("sans-serif", 12).into_font().color(&index.colour).pos(Pos::new(HPos::Left, VPos::Center));
+        let style =
+            ("sans-serif", 12).into_font().color(&index.colour).pos(Pos::new(HPos::Left, VPos::Center));
         root.draw(&Text::new(index.label.clone(), (left, label), style))?;
     }
     Ok(())
@@ -288,7 +292,10 @@ mod tests {
             let labels = axis.key_points(0);
             assert!(!labels.is_empty() && labels.is_sorted() && labels.len() < 15, "{numbers:?}: {labels:?}");
             let pixels: Vec<i32> = labels.iter().map(|label| axis.map(label, (0, 1000))).collect();
-            assert!(pixels.is_sorted() && pixels.iter().all(|pixel| (0..=1000).contains(pixel)), "{pixels:?}");
+            assert!(
+                pixels.is_sorted() && pixels.iter().all(|pixel| (0..=1000).contains(pixel)),
+                "{pixels:?}"
+            );
             assert_eq!((axis.map(&0.0, (0, 1000)), axis.map(&f64::INFINITY, (0, 1000))), (0, 1000));
         }
     }

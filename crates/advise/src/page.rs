@@ -98,7 +98,12 @@ fn title(advice: &Advice) -> String {
     format!("Indexes of {vectors} vectors of {dim} {element} ({metric})")
 }
 
+/// Returns the answers for all recalls, one after the other.
 fn body(advice: &Advice) -> Result<String, IndexError> {
+    std::iter::once(advice).chain(&advice.other_recalls).map(section).collect()
+}
+
+fn section(advice: &Advice) -> Result<String, IndexError> {
     let Advice { k, recall, concurrency, threads, sample_rows, sample_queries, .. } = advice;
     let sample = if advice.assumed.is_some() { "an assumed sample" } else { "a sample" };
     let mut text = format!(

@@ -5,9 +5,7 @@ use crate::pilot_place::{OpenPilot, counted_bytes, counted_reads};
 use crate::processor_time::processor_seconds;
 use crate::request::AdviceRequest;
 use crate::sample::DataSample;
-use bathyal_index::{
-    BuildReport, Effort, Index, IndexError, SearchOptions, SearchResult, build,
-};
+use bathyal_index::{BuildReport, Effort, Index, IndexError, SearchOptions, SearchResult, build};
 use bathyal_tier::Control;
 use bathyal_vectors::progress::{CancelOnly, Progress};
 use bathyal_vectors::{IdFile, VectorFile, groundtruth};
@@ -31,7 +29,7 @@ pub struct PilotIndex {
     pub files: Vec<PilotFile>,
     /// Seconds of each stage of the build.
     pub stages: Vec<(String, f64)>,
-    /// Its searches, one for each device of the request.
+    /// Its searches: for each device of the request, one for each recall.
     pub searches: Vec<PilotSearch>,
 }
 
@@ -168,20 +166,22 @@ impl<'a> PilotInputs<'a> {
                 .iter()
                 .map(|file| PilotFile { name: file.name.clone(), bytes: file.bytes })
                 .collect();
-            let counted = self.search(&pilot.index, truth)?;
-            searches.push(match &pilot.in_memory {
-                Some(in_memory) => counted.timed_as(&self.search(in_memory, truth)?),
-                None => counted,
-            });
+            for recall in self.request.recalls() {
+                let counted = self.search(&pilot.index, truth, recall)?;
+                searches.push(match &pilot.in_memory {
+                    Some(in_memory) => counted.timed_as(&self.search(in_memory, truth, recall)?),
+                    None => counted,
+                });
+            }
         }
         Ok(PilotIndex { vectors: size, files, stages: report.stage_seconds, searches })
     }
 
-    fn search(&self, index: &Index, truth: &IdFile) -> Result<PilotSearch, IndexError> {
+    fn search(&self, index: &Index, truth: &IdFile, recall: f32) -> Result<PilotSearch, IndexError> {
         let options = self.request.options();
         let search = SearchOptions {
             k: options.k,
-            effort: Effort::Recall(options.recall),
+            effort: Effort::Recall(recall),
             threads: 1,
             ..SearchOptions::default()
         };

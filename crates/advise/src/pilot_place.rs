@@ -4,7 +4,9 @@
 use crate::pilot::PilotSearch;
 use crate::place::PlaceKind;
 use crate::request::AdviceTier;
-use bathyal_index::{CopyOptions, Index, IndexError, OpenOptions, SearchResult, StoreOptions, TierChoice, copy};
+use bathyal_index::{
+    CopyOptions, Index, IndexError, OpenOptions, SearchResult, StoreOptions, TierChoice, copy,
+};
 use bathyal_tier::backend::mapped::{MappedOptions, MappedPlace};
 use bathyal_vectors::progress::{CancelOnly, Progress};
 use std::path::{Path, PathBuf};
@@ -44,15 +46,22 @@ impl OpenPilot {
     ///
     /// # Errors
     /// Those of opening and copying the pilot; [`IndexError::Cancelled`].
-    pub(crate) fn open(path: &Path, tier: &AdviceTier, progress: &dyn Progress) -> Result<OpenPilot, IndexError> {
+    pub(crate) fn open(
+        path: &Path,
+        tier: &AdviceTier,
+        progress: &dyn Progress,
+    ) -> Result<OpenPilot, IndexError> {
         let profile = || Some(tier.profile.clone());
         let usual = OpenOptions { tier: tier.choice.clone(), profile: profile(), ..OpenOptions::default() };
-        let at = |path: &Path, options: &OpenOptions| Index::open_attended(path, options, &CancelOnly(progress));
+        let at =
+            |path: &Path, options: &OpenOptions| Index::open_attended(path, options, &CancelOnly(progress));
         let in_memory = || {
             at(path, &OpenOptions { tier: TierChoice::Dram, profile: profile(), ..OpenOptions::default() })
         };
         let (index, in_memory, place) = match tier.kind {
-            PlaceKind::Memory => (at(path, &OpenOptions { profile: None, ..usual })?, None, PilotPlace::Folder),
+            PlaceKind::Memory => {
+                (at(path, &OpenOptions { profile: None, ..usual })?, None, PilotPlace::Folder)
+            }
             PlaceKind::Files => (at(path, &usual)?, None, PilotPlace::Folder),
             PlaceKind::Mapped if tier.choice == TierChoice::Mapped(MappedOptions::default()) => {
                 (at(path, &usual)?, None, PilotPlace::Folder)

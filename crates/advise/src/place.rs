@@ -29,6 +29,10 @@ const REQUEST_NS: f64 = 45_000.0;
 const USUAL_SPREAD: f64 = 0.4;
 /// Dollars of a million reads of a store of which only a profile is given: the list price of Amazon and Google.
 const LIST_MILLION_READS: f64 = 0.4;
+/// Factor by which numbers of a profile may contradict each other: they are measured one after the other.
+const CONTRADICTION: f64 = 3.0;
+/// The most threads whose reads add up to the rate of a profile, each with its own reads in flight.
+const MOST_THREADS: f64 = 512.0;
 /// Standard deviations from the median to the 99th percentile of a normal distribution.
 const TO_P99: f64 = 2.326;
 /// The bytes of the reads by which the first byte is judged: so few that their transfer takes no time.
@@ -93,11 +97,7 @@ impl AdviceTier {
     /// # Errors
     /// Errors of the file, the folder or the store; a place that cannot be measured;
     /// [`IndexError::Cancelled`].
-    pub fn at(
-        place: &Path,
-        store: &StoreOptions,
-        progress: &dyn Progress,
-    ) -> Result<AdviceTier, IndexError> {
+    pub fn at(place: &Path, store: &StoreOptions, progress: &dyn Progress) -> Result<AdviceTier, IndexError> {
         let name = place.display().to_string();
         if is_address(place) {
             return in_store(place, name, store, progress);
@@ -146,6 +146,33 @@ impl AdviceTier {
         matches!(self.kind, PlaceKind::Memory | PlaceKind::Mapped)
     }
 
+    /// Returns a note if the numbers of the profile contradict each other, so that one of them is wrong.
+    pub(crate) fn contradiction(&self) -> Option<String> {
+        let TierProfile { granularity, latency_ns, iops, bandwidth_bytes_per_s, depth, .. } = self.profile;
+        if self.is_dram() {
+            return None;
+        }
+        let read_bytes = iops * f64::from(granularity);
+        if read_bytes > CONTRADICTION * bandwidth_bytes_per_s {
+            return Some(format!(
+                "the profile of {} contradicts itself: {iops:.0} reads/s of {granularity} B are {:.1} times its \
+                 bandwidth; measure the device again",
+                self.name,
+                read_bytes / bandwidth_bytes_per_s
+            ));
+        }
+        // Little's law: so many reads are in flight on the average.
+        let in_flight = iops * latency_ns as f64 / 1e9;
+        (depth > 0 && in_flight > MOST_THREADS * f64::from(depth)).then(|| {
+            format!(
+                "the profile of {} contradicts itself: {iops:.0} reads/s of {:.1} us each need {in_flight:.0} \
+                 in flight, and its depth is {depth}; measure the device again",
+                self.name,
+                latency_ns as f64 / 1e3
+            )
+        })
+    }
+
     /// Predicts a search. Reads from memory nodes and buckets take processor time that pilots do not measure.
     pub(crate) fn predict(&self, demand: &Demand, execution: &Execution) -> Prediction {
         match self.kind {
@@ -168,12 +195,7 @@ impl AdviceTier {
 }
 
 /// Predicts a search of an index in an object store.
-fn in_bucket(
-    demand: &Demand,
-    execution: &Execution,
-    profile: &TierProfile,
-    costs: StoreCosts,
-) -> Prediction {
+fn in_bucket(demand: &Demand, execution: &Execution, profile: &TierProfile, costs: StoreCosts) -> Prediction {
     let times = StoreTimes {
         first_byte_ns: profile.latency_ns as f64,
         spread: costs.spread,

@@ -169,6 +169,10 @@ pub struct AdviceOptions {
     pub k: usize,
     /// The recall of searches.
     pub recall: f32,
+    /// Further recalls, for which the same pilots are searched ([`Advice::other_recalls`]).
+    ///
+    /// [`Advice::other_recalls`]: crate::Advice::other_recalls
+    pub more_recalls: Vec<f32>,
     /// The number of vectors of the index, if the given file is only a sample of them.
     pub vectors: Option<u64>,
     /// The assumption that the given vectors are drawn from, if there is no sample of the data.
@@ -199,6 +203,7 @@ impl Default for AdviceOptions {
             metric: Metric::L2,
             k: bathyal_index::DEFAULT_K,
             recall: bathyal_index::DEFAULT_RECALL,
+            more_recalls: Vec::new(),
             vectors: None,
             assumed: None,
             tiers: vec![AdviceTier::dram()],
@@ -235,8 +240,16 @@ impl AdviceRequest {
                 LEAST_VECTORS / 4
             ));
         }
-        if !(options.recall > 0.0 && options.recall <= 1.0) {
-            return refuse(format!("recall is {}; it must be above 0 and at most 1", options.recall));
+        let recalls = std::iter::once(&options.recall).chain(&options.more_recalls);
+        let mut seen: Vec<f32> = Vec::new();
+        for recall in recalls {
+            if !(*recall > 0.0 && *recall <= 1.0) {
+                return refuse(format!("recall is {recall}; it must be above 0 and at most 1"));
+            }
+            if seen.contains(recall) {
+                return refuse(format!("recall {recall} is given twice"));
+            }
+            seen.push(*recall);
         }
         if options.tiers.is_empty() {
             return refuse("no device is given; name a tier that may be used".into());
@@ -265,6 +278,17 @@ impl AdviceRequest {
     /// Returns the options.
     pub fn options(&self) -> &AdviceOptions {
         &self.options
+    }
+
+    /// Returns all recalls, that of the answer itself first.
+    pub fn recalls(&self) -> Vec<f32> {
+        std::iter::once(self.options.recall).chain(self.options.more_recalls.iter().copied()).collect()
+    }
+
+    /// Returns this request with one of its recalls alone.
+    pub(crate) fn at_recall(&self, recall: f32) -> AdviceRequest {
+        let options = AdviceOptions { recall, more_recalls: Vec::new(), ..self.options.clone() };
+        AdviceRequest { options }
     }
 
     /// Returns the threads of searches and builds.

@@ -29,6 +29,7 @@ pub(crate) struct AdviceKeywords {
     metric: String,
     k: usize,
     recall: f32,
+    more_recalls: Vec<f32>,
     vectors: Option<u64>,
     dim: Option<usize>,
     element: String,
@@ -74,7 +75,9 @@ pub(crate) fn advise(
                 let assumed = AssumedData::of_dim(shape.1);
                 (assumed.vectors(shape, pace, seed, watch)?, Some(assumed))
             }
-            (None, None) => return Err(IndexError::Parameter("neither data nor its shape is given".into()).into()),
+            (None, None) => {
+                return Err(IndexError::Parameter("neither data nor its shape is given".into()).into());
+            }
         };
         let (data, metric) = data.for_metric(name)?;
         let tiers = AdviceTier::all_at(&arguments.places, &store, watch)?;
@@ -82,6 +85,7 @@ pub(crate) fn advise(
             metric,
             k: arguments.k,
             recall: arguments.recall,
+            more_recalls: arguments.more_recalls,
             vectors: arguments.vectors,
             assumed,
             tiers,
@@ -98,6 +102,13 @@ pub(crate) fn advise(
         let plan = PlanFile::of(&advice, 0).map(|plan| plan.text()).transpose()?;
         Ok((serde_json::to_string(&advice)?, plan))
     })
+}
+
+/// Returns the plan of the recommended index of an advice, which is given as JSON, if there is one.
+#[pyfunction]
+pub(crate) fn advice_plan(report: &str) -> PyResult<Option<String>> {
+    let advice: Advice = serde_json::from_str(report).map_err(Failure::from)?;
+    Ok(PlanFile::of(&advice, 0).map(|plan| plan.text()).transpose().map_err(Failure::from)?)
 }
 
 /// Returns an advice, given as JSON, as the text of the file `path`, whose ending names the format; without a

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use bathyal_advise::request::{DEFAULT_CONCURRENCY, MOST_CONCURRENCY};
 use bathyal_advise::{AdvicePrices, IndexLimits, SamplePace};
-use bathyal_console::byte_size;
 use bathyal_console::typed::{parse_recall, parse_threads};
-use bathyal_kernels::Element;
+use bathyal_console::{Failure, byte_size};
 use bathyal_index::{DEFAULT_K, DEFAULT_RECALL, DEFAULT_SEED};
+use bathyal_kernels::Element;
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 
@@ -40,9 +40,10 @@ pub struct AdviseArguments {
     /// Metric: l2, ip, cosine, or hamming
     #[arg(long)]
     pub metric: MetricArgument,
-    /// Recall of searches
-    #[arg(long, default_value_t = DEFAULT_RECALL, value_parser = parse_recall)]
-    pub recall: f32,
+    /// Recall of searches; several, with commas between them, are answered from the same pilots. A plan is
+    /// that of the first
+    #[arg(long, value_delimiter = ',', default_values_t = [DEFAULT_RECALL], value_parser = parse_recall)]
+    pub recall: Vec<f32>,
     /// Neighbours per query
     #[arg(short, default_value_t = DEFAULT_K as u32,
           value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
@@ -165,6 +166,16 @@ impl LimitArguments {
 }
 
 impl AdviseArguments {
+    /// Returns the first recall, and the others.
+    ///
+    /// # Errors
+    /// Without any recall.
+    pub fn recalls(&self) -> Result<(f32, Vec<f32>), Failure> {
+        let (first, others) =
+            self.recall.split_first().ok_or_else(|| Failure::usage("--recall needs a number"))?;
+        Ok((*first, others.to_vec()))
+    }
+
     /// Returns the time for the answer.
     pub fn pace(&self) -> SamplePace {
         match (self.quick, self.thorough) {

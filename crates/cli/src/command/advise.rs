@@ -25,10 +25,12 @@ pub(super) fn run(arguments: &AdviseArguments, console: &Console) -> Result<(), 
     let (data, metric) = data.for_metric(arguments.metric.name)?;
     let queries = arguments.queries.as_ref().map(|path| console.open_vectors(path)).transpose()?;
     let queries = queries.map(|queries| queries.for_metric(arguments.metric.name)).transpose()?;
+    let (recall, more_recalls) = arguments.recalls()?;
     let request = AdviceRequest::new(AdviceOptions {
         metric,
         k: arguments.k as usize,
-        recall: arguments.recall,
+        recall,
+        more_recalls,
         vectors: arguments.vectors,
         assumed,
         tiers: tiers(arguments, &progress)?,
@@ -110,6 +112,16 @@ fn text(advice: &Advice) -> String {
          flight on {threads} threads\n{}",
         statistics(advice)
     );
+    text += &indexes_text(advice);
+    for other in &advice.other_recalls {
+        let _ = write!(text, "\n\nrecall@{k} {}{}", other.recall, indexes_text(other));
+    }
+    text
+}
+
+/// Returns the tables and the reasons of an answer for one recall.
+fn indexes_text(advice: &Advice) -> String {
+    let mut text = String::new();
     // Writing to a string does not fail.
     if !advice.indexes.ranked.is_empty() {
         let _ = write!(
@@ -119,7 +131,7 @@ fn text(advice: &Advice) -> String {
         );
     }
     for index in &advice.indexes.ranked {
-        let _ = write!(text, "\n{}", row(index, *concurrency));
+        let _ = write!(text, "\n{}", row(index, advice.concurrency));
     }
     for left_out in &advice.indexes.left_out {
         let (label, tier) = (&left_out.label, &left_out.tier);

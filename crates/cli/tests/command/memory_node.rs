@@ -303,7 +303,8 @@ fn an_index_is_advised_for_the_memory_of_a_node() {
     let device = &advice["devices"][0];
     assert_eq!((&device["kind"], &device["profile"]["kind"]), (&"node".into(), &"remote".into()));
     assert!(device["profile"]["latency_ns"].as_u64() > Some(0), "{device}");
-    bathyal(folder, &format!("build more.fbin {url}/advised --metric l2 --advice plan.json {keys} --json")).json();
+    bathyal(folder, &format!("build more.fbin {url}/advised --metric l2 --advice plan.json {keys} --json"))
+        .json();
     let check = format!("advise {url}/advised asked.fbin --metric l2 --check plan.json {keys} --json");
     let compared = bathyal(folder, &check).json();
     let number = |name: &str| {
