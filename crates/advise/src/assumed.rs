@@ -65,9 +65,9 @@ impl AssumedData {
     /// Returns the assumption in words.
     pub fn words(&self) -> String {
         format!(
-            "no data was given: {} clusters of Gaussian vectors that extend in some {} directions, with {:.0}% \
-             noise, are assumed. Bytes on disk are those of any data; reads, times and speeds are wider by a \
-             factor of {}. A sample of the data, from {LEAST_VECTORS} vectors on, predicts better",
+            "no data was given: {} clusters of Gaussian vectors that extend in some {} directions, with \
+             {:.0}% noise, are assumed. Bytes on disk are those of any data; reads, times and speeds are wider by \
+             a factor of {}. A sample of the data, from {LEAST_VECTORS} vectors on, predicts better",
             self.clusters,
             self.directions,
             100.0 * self.noise,

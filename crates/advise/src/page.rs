@@ -11,9 +11,11 @@ use std::fmt::Write;
 use std::path::Path;
 
 /// The style of the page.
-const STYLE: &str = "body { font: 15px/1.45 sans-serif; margin: 2em auto; max-width: 1200px; padding: 0 1em; } \
-table { border-collapse: collapse; } th, td { border-bottom: 1px solid #ccc; padding: 4px 10px; \
-text-align: right; white-space: nowrap; } th:nth-child(-n+3), td:nth-child(-n+3) { text-align: left; } \
+const STYLE: &str = "\
+body { font: 15px/1.45 sans-serif; margin: 2em auto; max-width: 1200px; padding: 0 1em; } \
+table { border-collapse: collapse; } \
+th, td { border-bottom: 1px solid #ccc; padding: 4px 10px; text-align: right; white-space: nowrap; } \
+th:nth-child(-n+3), td:nth-child(-n+3) { text-align: left; } \
 small { color: #666; display: block; } svg { max-width: 100%; height: auto; } .wide { overflow-x: auto; }";
 
 /// The head of the table. Each number of a row has its interval below it.
@@ -77,8 +79,9 @@ impl PageFormat {
             PageFormat::Html => {
                 let (title, body) = (escape(&title(advice)), body(advice)?);
                 Ok(format!(
-                    "<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"/><title>{title}</title>\
-                     <style>{STYLE}</style></head>\n<body>\n<h1>{title}</h1>\n{body}</body>\n</html>\n"
+                    "<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"/>\
+                     <title>{title}</title><style>{STYLE}</style></head>\n\
+                     <body>\n<h1>{title}</h1>\n{body}</body>\n</html>\n"
                 ))
             }
         }
@@ -107,8 +110,8 @@ fn section(advice: &Advice) -> Result<String, IndexError> {
     let Advice { k, recall, concurrency, threads, sample_rows, sample_queries, .. } = advice;
     let sample = if advice.assumed.is_some() { "an assumed sample" } else { "a sample" };
     let mut text = format!(
-        "<p>recall@{k} {recall}, {concurrency} queries in flight on {threads} threads; predicted from {sample} \
-         of {sample_rows} vectors and {sample_queries} queries.</p>\n"
+        "<p>recall@{k} {recall}, {concurrency} queries in flight on {threads} threads; predicted from \
+         {sample} of {sample_rows} vectors and {sample_queries} queries.</p>\n"
     );
     list(&mut text, "Notes", advice.notes.iter().cloned());
     list(&mut text, "Limits", limit_words(&advice.limits).into_iter());
@@ -137,8 +140,8 @@ fn table(advice: &Advice) -> String {
     let rows: String = rows.map(|(at, index)| row(at + 1, index, advice.concurrency)).collect();
     format!(
         "<h2>The indexes that meet all limits, the best first</h2>\n<div class=\"wide\"><table>\n\
-         <tr>{head}</tr>\n{rows}</table></div>\n<p>Below each number is the interval in which the true one is \
-         expected in about 19 of 20 cases.</p>\n"
+         <tr>{head}</tr>\n{rows}</table></div>\n<p>Below each number is the interval in which the true one \
+         is expected in about 19 of 20 cases.</p>\n"
     )
 }
 

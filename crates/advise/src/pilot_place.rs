@@ -1,5 +1,5 @@
-//! An open pilot, at a place like that of the index: pilots of memory nodes are in a node of this process, and
-//! those of buckets in an object store in its memory. What they count is what an index there counts.
+//! An open pilot, at a place like that of the index: pilots of memory nodes are in a node of this process,
+//! and those of buckets in an object store in its memory. What they count is what an index there counts.
 
 use crate::pilot::PilotSearch;
 use crate::place::PlaceKind;

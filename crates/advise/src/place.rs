@@ -27,7 +27,8 @@ const STEPS: u64 = 1000;
 const REQUEST_NS: f64 = 45_000.0;
 /// The spread of the first byte of a store that was not measured (cloud-native-vector-search, section 2.3.1).
 const USUAL_SPREAD: f64 = 0.4;
-/// Dollars of a million reads of a store of which only a profile is given: the list price of Amazon and Google.
+/// Dollars of a million reads of a store of which only a profile is given: the list price of Amazon and of
+/// Google.
 const LIST_MILLION_READS: f64 = 0.4;
 /// Factor by which numbers of a profile may contradict each other: they are measured one after the other.
 const CONTRADICTION: f64 = 3.0;
@@ -141,11 +142,6 @@ impl AdviceTier {
         matches!(self.kind, PlaceKind::Memory | PlaceKind::Mapped | PlaceKind::Node)
     }
 
-    /// Returns true if reads are loads, so that the processor time of pilots in memory has their cost.
-    pub(crate) fn is_read_in_place(&self) -> bool {
-        matches!(self.kind, PlaceKind::Memory | PlaceKind::Mapped)
-    }
-
     /// Returns a note if the numbers of the profile contradict each other, so that one of them is wrong.
     pub(crate) fn contradiction(&self) -> Option<String> {
         let TierProfile { granularity, latency_ns, iops, bandwidth_bytes_per_s, depth, .. } = self.profile;
@@ -155,8 +151,8 @@ impl AdviceTier {
         let read_bytes = iops * f64::from(granularity);
         if read_bytes > CONTRADICTION * bandwidth_bytes_per_s {
             return Some(format!(
-                "the profile of {} contradicts itself: {iops:.0} reads/s of {granularity} B are {:.1} times its \
-                 bandwidth; measure the device again",
+                "the profile of {} contradicts itself: {iops:.0} reads/s of {granularity} B are {:.1} times \
+                 its bandwidth; measure the device again",
                 self.name,
                 read_bytes / bandwidth_bytes_per_s
             ));
@@ -165,8 +161,8 @@ impl AdviceTier {
         let in_flight = iops * latency_ns as f64 / 1e9;
         (depth > 0 && in_flight > MOST_THREADS * f64::from(depth)).then(|| {
             format!(
-                "the profile of {} contradicts itself: {iops:.0} reads/s of {:.1} us each need {in_flight:.0} \
-                 in flight, and its depth is {depth}; measure the device again",
+                "the profile of {} contradicts itself: {iops:.0} reads/s of {:.1} us each need \
+                 {in_flight:.0} in flight, and its depth is {depth}; measure the device again",
                 self.name,
                 latency_ns as f64 / 1e3
             )
@@ -231,8 +227,8 @@ fn in_store(
     let report = report.map_err(|error| match error {
         missing @ (IndexError::NotAnIndex { .. } | IndexError::Store(StoreError::Missing { .. })) => {
             IndexError::Parameter(format!(
-                "{missing}; a store is measured by reads of an index there: name one that exists, or give the \
-                 profile of a store like it"
+                "{missing}; a store is measured by reads of an index there: name one that exists, or give \
+                 the profile of a store like it"
             ))
         }
         other => other,
@@ -288,7 +284,7 @@ fn measure_memory(memory: &MappedOptions, progress: &dyn Progress) -> Result<Tie
 /// Runs a measurement, which reports its progress as a share and ends if the caller wants that.
 fn reported<T>(
     progress: &dyn Progress,
-    measurement: impl FnOnce(&dyn Fn(f64) -> bool) -> Result<T, IndexError>,
+    measurement: impl FnOnce(&(dyn Fn(f64) -> bool + Sync)) -> Result<T, IndexError>,
 ) -> Result<T, IndexError> {
     progress.stage("measuring the device", STEPS);
     let go_on = |share: f64| {
