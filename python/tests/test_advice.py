@@ -62,6 +62,18 @@ def test_a_page_has_each_index_and_parses_as_markup(tmp_path: pathlib.Path) -> N
             advice.save_page(tmp_path / name)
 
 
+def test_several_recalls_are_answered_at_once(tmp_path: pathlib.Path) -> None:
+    advice = bathyal.advise(VECTORS, QUERIES, recall=[0.9, 0.99], families=["cluster"], **QUICK)
+    (other,) = advice.other_recalls
+    assert (advice.report["recall"], other.report["recall"]) == (pytest.approx(0.9), pytest.approx(0.99))
+    assert advice.ranked[0]["reads"]["value"] < other.ranked[0]["reads"]["value"]
+    other.save(tmp_path / "plan.json")
+    assert json.loads((tmp_path / "plan.json").read_text())["recall"] == pytest.approx(0.99)
+    for recalls, message in [([], "empty"), ([0.9, 0.9], "twice")]:
+        with pytest.raises(ValueError, match=message):
+            bathyal.advise(VECTORS, recall=recalls, **QUICK)
+
+
 def test_data_is_assumed_if_there_is_none() -> None:
     advice = bathyal.advise(vectors=1_000_000, dim=32, families=["cluster"], **QUICK)
     assert advice.report["assumed"]["widened_by"] > 1 and "no data was given" in advice.notes[0]

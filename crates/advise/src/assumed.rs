@@ -120,7 +120,11 @@ impl AssumedData {
             high: number.high * factor,
             ..number
         };
-        let search = |number: Interval| wider(number, self.widened_by);
+        // A counter that is known, such as the reads of a scan, is that of any data.
+        let search = |number: Interval| match number.low < number.high {
+            true => wider(number, self.widened_by),
+            false => number,
+        };
         let disk = prediction.disk_bytes;
         let depends = disk.low < disk.high;
         let disk_bytes = match depends {

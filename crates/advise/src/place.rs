@@ -336,6 +336,24 @@ mod tests {
     }
 
     #[test]
+    fn numbers_that_contradict_each_other_are_noted() {
+        let file = TierProfile {
+            kind: "file".into(),
+            granularity: 4096,
+            latency_ns: 80_000,
+            iops: 1e5,
+            bandwidth_bytes_per_s: 2e9,
+            depth: 64,
+            ..store().profile
+        };
+        let note = |profile| AdviceTier::file("disk", profile).contradiction().unwrap_or_default();
+        assert_eq!((note(file.clone()), AdviceTier::dram().contradiction()), (String::new(), None));
+        assert!(note(TierProfile { iops: 1e8, ..file.clone() }).contains("times its bandwidth"));
+        let fast = TierProfile { iops: 1e9, bandwidth_bytes_per_s: 1e13, ..file };
+        assert!(note(fast.clone()).contains("its depth is 64"), "{}", note(fast));
+    }
+
+    #[test]
     fn a_profile_names_its_kind_of_place() {
         let with = |kind: &str, addressable| {
             let profile = TierProfile { kind: kind.into(), addressable, ..store().profile };

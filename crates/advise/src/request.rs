@@ -90,7 +90,7 @@ impl AdviceTier {
 
     /// Refuses a profile that no device has.
     fn check(&self) -> Result<(), IndexError> {
-        let TierProfile { granularity, latency_ns, iops, bandwidth_bytes_per_s, .. } = self.profile;
+        let TierProfile { granularity, latency_ns, iops, bandwidth_bytes_per_s, issue_ns, .. } = self.profile;
         let name = &self.name;
         let refuse = |what: String| Err(IndexError::Parameter(format!("the profile of {name}: {what}")));
         let rate_is_possible = |rate: f64, most: f64| rate.is_finite() && (0.0..=most).contains(&rate);
@@ -105,6 +105,9 @@ impl AdviceTier {
         }
         if latency_ns > MOST_LATENCY_NS {
             return refuse(format!("latency_ns is {latency_ns}; it must be {MOST_LATENCY_NS} at most"));
+        }
+        if issue_ns > MOST_LATENCY_NS {
+            return refuse(format!("issue_ns is {issue_ns}; it must be {MOST_LATENCY_NS} at most"));
         }
         if granularity == 0 || granularity > MOST_GRANULARITY {
             return refuse(format!("granularity is {granularity}; it must be 1 to {MOST_GRANULARITY} bytes"));
@@ -380,6 +383,7 @@ mod tests {
             (TierProfile { bandwidth_bytes_per_s: 0.0, ..disk() }, "above 0"),
             (TierProfile { latency_ns: u64::MAX, ..disk() }, "latency_ns"),
             (TierProfile { latency_ns: 0, ..disk() }, "above 0"),
+            (TierProfile { issue_ns: u64::MAX, ..disk() }, "issue_ns"),
             (TierProfile { granularity: 0, ..disk() }, "granularity"),
         ] {
             let message = with(bad);
@@ -398,6 +402,9 @@ mod tests {
         assert!(refused(AdviceOptions { k: 0, ..other() }).contains("k is 0"));
         assert!(refused(AdviceOptions { recall: f32::NAN, ..other() }).contains("recall"));
         assert!(refused(AdviceOptions { recall: 1.5, ..other() }).contains("recall"));
+        let more = |more_recalls: Vec<f32>| refused(AdviceOptions { recall: 0.9, more_recalls, ..other() });
+        assert_eq!(more(vec![0.95, 0.99]), "");
+        assert!(more(vec![0.95, 2.0]).contains("recall is 2") && more(vec![0.9]).contains("twice"));
         assert!(refused(AdviceOptions { tiers: Vec::new(), ..other() }).contains("no device"));
         assert!(refused(AdviceOptions { concurrency: 0, ..other() }).contains("concurrency"));
         assert!(refused(AdviceOptions { families: vec!["tree".into()], ..other() }).contains("tree"));
