@@ -5,6 +5,7 @@
 //! the same directions. Such data is about as hard to search as descriptors of images and embeddings of text,
 //! which differ among each other by the factors below.
 
+use crate::candidates::VectorShape;
 use crate::interval::Interval;
 use crate::prediction::{IndexPrediction, PredictedLoad};
 use crate::request::{LEAST_VECTORS, SamplePace};
@@ -66,8 +67,8 @@ impl AssumedData {
     pub fn words(&self) -> String {
         format!(
             "no data was given: {} clusters of Gaussian vectors that extend in some {} directions, with \
-             {:.0}% noise, are assumed. Bytes on disk are those of any data; reads, times and speeds are wider by \
-             a factor of {}. A sample of the data, from {LEAST_VECTORS} vectors on, predicts better",
+             {:.0}% noise, are assumed. Bytes on disk are those of any data; intervals of reads, times and \
+             speeds are wider by a factor of {}. A sample of the data, from {LEAST_VECTORS} vectors on, predicts better",
             self.clusters,
             self.directions,
             100.0 * self.noise,
@@ -81,12 +82,12 @@ impl AssumedData {
     /// [`IndexError::Parameter`] for a dim out of range or too few vectors; [`IndexError::Cancelled`].
     pub fn vectors(
         &self,
-        shape: (Element, usize, u64),
+        shape: VectorShape,
         pace: SamplePace,
         seed: u64,
         progress: &dyn Progress,
     ) -> Result<VectorFile, IndexError> {
-        let (element, dim, vectors) = shape;
+        let VectorShape { element, dim, count: vectors } = shape;
         // The shape itself is refused before any vector of it is made.
         VectorFile::of_shape(element, dim, vectors)?;
         if vectors < LEAST_VECTORS as u64 {
@@ -227,7 +228,7 @@ mod tests {
 
     fn made(element: Element, dim: usize, seed: u64) -> VectorFile {
         let assumed = AssumedData::of_dim(dim);
-        assumed.vectors((element, dim, 3_000), SamplePace::Quick, seed, &Silent).unwrap()
+        assumed.vectors(VectorShape { element, dim, count: 3_000 }, SamplePace::Quick, seed, &Silent).unwrap()
     }
 
     #[test]
@@ -253,7 +254,12 @@ mod tests {
         }
         let assumed = AssumedData::of_dim(8);
         let refused = |dim, vectors| {
-            let made = assumed.vectors((Element::F32, dim, vectors), SamplePace::Quick, 1, &Silent);
+            let made = assumed.vectors(
+                VectorShape { element: Element::F32, dim, count: vectors },
+                SamplePace::Quick,
+                1,
+                &Silent,
+            );
             made.unwrap_err().to_string()
         };
         assert!(refused(0, 5_000).contains("dim"), "{}", refused(0, 5_000));

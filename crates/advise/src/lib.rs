@@ -34,7 +34,7 @@ pub mod statistics;
 
 pub use advice::{Advice, AdvisedDevice, advise};
 pub use assumed::AssumedData;
-pub use candidates::AdvisedOptions;
+pub use candidates::{AdvisedOptions, VectorShape};
 pub use comparison::{ComparedNumber, PlanComparison, compare_with_plan};
 pub use interval::Interval;
 pub use page::PageFormat;

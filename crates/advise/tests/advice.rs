@@ -2,7 +2,7 @@
 
 use bathyal_advise::{
     Advice, AdviceOptions, AdviceRequest, AdviceTier, AssumedData, IndexLimits, IndexPrediction, PageFormat,
-    PlanFile, SamplePace, advise, compare_with_plan,
+    PlanFile, SamplePace, VectorShape, advise, compare_with_plan,
 };
 use bathyal_index::{BuildOptions, Index, IndexError, build};
 use bathyal_kernels::Element;
@@ -251,7 +251,7 @@ fn pages_have_a_known_ending_and_a_folder() {
 #[test]
 fn data_is_assumed_without_a_sample_and_intervals_say_so() {
     let assumed = AssumedData::of_dim(DIM);
-    let shape = (Element::F32, DIM, 1_000_000);
+    let shape = VectorShape { element: Element::F32, dim: DIM, count: 1_000_000 };
     let data = assumed.vectors(shape, SamplePace::Quick, 1, &Silent).unwrap();
     let given = AdviceOptions {
         vectors: Some(1_000_000),

@@ -8,7 +8,7 @@ use crate::stores::{Pairs, store_options};
 use bathyal_advise::page::page_part;
 use bathyal_advise::{
     Advice, AdviceOptions, AdviceRequest, AdviceTier, AssumedData, IndexLimits, PageFormat, PlanFile,
-    SamplePace, advise as find_advice, compare_with_plan,
+    SamplePace, VectorShape, advise as find_advice, compare_with_plan,
 };
 use bathyal_index::{DEFAULT_SEED, Index, IndexError};
 use bathyal_kernels::Element;
@@ -57,7 +57,7 @@ pub(crate) fn advise(
     let name = metric(&arguments.metric)?;
     let data = data.map(|data| vectors(data, "data")).transpose()?;
     let shape = match (arguments.vectors, arguments.dim) {
-        (Some(vectors), Some(dim)) => Some((element(&arguments.element)?, dim, vectors)),
+        (Some(count), Some(dim)) => Some(VectorShape { element: element(&arguments.element)?, dim, count }),
         _ => None,
     };
     let queries = queries.map(|queries| vectors(queries, "queries")).transpose()?;
@@ -72,7 +72,7 @@ pub(crate) fn advise(
         let (data, assumed) = match (data, shape) {
             (Some(data), _) => (data, None),
             (None, Some(shape)) => {
-                let assumed = AssumedData::of_dim(shape.1);
+                let assumed = AssumedData::of_dim(shape.dim);
                 (assumed.vectors(shape, pace, seed, watch)?, Some(assumed))
             }
             (None, None) => {

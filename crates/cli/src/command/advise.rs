@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use bathyal_advise::{
     Advice, AdviceOptions, AdviceRequest, AdviceTier, AssumedData, IndexPrediction, Interval, PageFormat,
-    PlanComparison, PlanFile, advise, compare_with_plan,
+    PlanComparison, PlanFile, VectorShape, advise, compare_with_plan,
 };
 use bathyal_console::{Console, Failure, byte_size};
 use bathyal_index::{Index, OpenOptions};
@@ -71,9 +71,9 @@ fn data(
 ) -> Result<(VectorFile, Option<AssumedData>), Failure> {
     match (&arguments.data, arguments.vectors, arguments.dim) {
         (Some(data), ..) => Ok((console.open_vectors(data)?, None)),
-        (None, Some(vectors), Some(dim)) => {
-            let assumed = AssumedData::of_dim(dim as usize);
-            let shape = (arguments.element, dim as usize, vectors);
+        (None, Some(count), Some(dim)) => {
+            let shape = VectorShape { element: arguments.element, dim: dim as usize, count };
+            let assumed = AssumedData::of_dim(shape.dim);
             let data = assumed.vectors(shape, arguments.pace(), arguments.seed, progress)?;
             Ok((data, Some(assumed)))
         }
