@@ -68,7 +68,8 @@ impl AssumedData {
         format!(
             "no data was given: {} clusters of Gaussian vectors that extend in some {} directions, with \
              {:.0}% noise, are assumed. Bytes on disk are those of any data; intervals of reads, times and \
-             speeds are wider by a factor of {}. A sample of the data, from {LEAST_VECTORS} vectors on, predicts better",
+             speeds are wider by a factor of {}. A sample of the data, from {LEAST_VECTORS} vectors on, \
+             predicts better",
             self.clusters,
             self.directions,
             100.0 * self.noise,

@@ -43,6 +43,8 @@ const LOAD_NS: f64 = 40.0;
 const SUBMIT_NS: f64 = 3_400.0;
 /// Code bytes of candidates whose plan does not name them.
 const USUAL_CODE_BYTES: f64 = 32.0;
+/// The difference of two numbers of granules that are the same, apart from the errors of laws.
+const SAME_GRANULES: f64 = 1e-3;
 /// Seconds of a month.
 const MONTH_SECONDS: f64 = 730.0 * 3600.0;
 
@@ -342,7 +344,8 @@ fn moved(counters: &Counters, tier: &AdviceTier) -> Interval {
     let each = bytes / reads;
     let TierProfile { granularity, alignment, .. } = tier.profile;
     // Reads of whole granules begin at granules.
-    let step = if each % f64::from(granularity.max(1)) < 1.0 { granularity } else { alignment };
+    let granules = each / f64::from(granularity.max(1));
+    let step = if (granules - granules.round()).abs() < SAME_GRANULES { granularity } else { alignment };
     let whole = moved_bytes(each, step.max(1), granularity);
     counters.bytes.times((whole / each).max(1.0))
 }

@@ -266,7 +266,8 @@ fn data_is_assumed_without_a_sample_and_intervals_say_so() {
     for index in &found.indexes.ranked {
         let same = |one: &&IndexPrediction| one.label == index.label;
         let known = known.indexes.ranked.iter().find(same).unwrap();
-        assert_eq!(index.disk_bytes, known.disk_bytes);
+        assert_eq!(index.disk_bytes.value, known.disk_bytes.value);
+        assert!(index.disk_bytes.factor() < 1.01, "{:?}", index.disk_bytes);
         if index.build.family == "flat" {
             assert_eq!(index.reads, known.reads);
         } else {
@@ -289,10 +290,11 @@ fn several_recalls_are_answered_from_the_same_pilots() {
         advice(&data, AdviceOptions { recall: 0.8, more_recalls: vec![0.95, 0.99], ..options }).unwrap();
     let recalls: Vec<f32> = found.other_recalls.iter().map(|other| other.recall).collect();
     assert_eq!((found.recall, recalls), (0.8, vec![0.95, 0.99]));
-    // The counters of each recall are those of a request for it alone, and rise with it.
+    // The counters of each recall are those of a request for it alone, and rise with it, apart from that of
+    // the least effort.
     let reads = |advice: &Advice| advice.indexes.ranked[0].reads.value;
     assert_eq!(reads(&found.other_recalls[0]), reads(&one));
-    assert!(reads(&found) < reads(&one) && reads(&one) < reads(&found.other_recalls[1]), "{found:?}");
+    assert!(reads(&found) <= reads(&one) && reads(&one) < reads(&found.other_recalls[1]), "{found:?}");
     assert_eq!(PlanFile::of(&found.other_recalls[1], 0).unwrap().recall, 0.99);
     assert_eq!(PageFormat::Html.text(&found).unwrap().matches("<svg").count(), 3);
 }
