@@ -94,7 +94,7 @@ pub struct AdviseArguments {
     #[arg(long, value_name = "FILE", conflicts_with = "check")]
     pub output: Option<PathBuf>,
     /// Write the answer to this file as a page for a browser, with a plot of size against speed; a file that
-    /// ends in .svg gets the plot alone
+    /// ends in .svg gets the plot alone, for the first recall
     #[arg(long, value_name = "FILE.html", conflicts_with = "check")]
     pub page: Option<PathBuf>,
     /// Compare the index DATA with this plan, by searching it with QUERIES
