@@ -38,8 +38,12 @@ class _AdviceArguments(TypedDict):
     metric: str
     k: int
     recall: float
+    more_recalls: list[float]
     vectors: int | None
+    dim: int | None
+    element: str
     places: list[_Path]
+    store: _Pairs
     limits: str
     concurrency: int
     threads: int
@@ -320,8 +324,10 @@ class Awaited:
     def give_up(self, number: int) -> None: ...
 
 def advise(
-    data: _Data, queries: _Data | None, arguments: _AdviceArguments, progress: _Progress
+    data: _Data | None, queries: _Data | None, arguments: _AdviceArguments, progress: _Progress
 ) -> tuple[str, str | None]: ...
+def advice_plan(report: str) -> str | None: ...
+def advice_page(report: str, path: _Path | None) -> str: ...
 def check_plan(path: _Path, plan: str, queries: _Data, progress: _Progress) -> str: ...
 def message_in_python(message: str) -> str: ...
 def probe(folder: _Path, thorough: bool, progress: _Progress) -> str: ...

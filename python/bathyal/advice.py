@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import html
 import json
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from bathyal import _bathyal
-from bathyal.arguments import Metric, Path, memory_bytes, whole
+from bathyal.arguments import Metric, Path, memory_bytes, place, store_pairs, whole
 from bathyal.files import describe, read_vectors, source
 from bathyal.inputs import QUERIES, ArgumentLabel, is_path, rows
 from bathyal.progress import Receiver, progress_receiver
+from bathyal.schema import Element
 
 DATA = ArgumentLabel("data", "vector")
 Pace = Literal["quick", "usual", "thorough"]
@@ -46,6 +46,12 @@ class Advice:
         """The indexes that no other one beats in memory, disk and speed."""
         front: list[dict[str, Any]] = self.report["front"]
         return front
+
+    @property
+    def other_recalls(self) -> list[Advice]:
+        """The advice for the other recalls, if several were given."""
+        reports = self.report.get("other_recalls", [])
+        return [Advice(report, _bathyal.advice_plan(json.dumps(report))) for report in reports]
 
     @property
     def notes(self) -> list[str]:
@@ -107,27 +113,33 @@ class Advice:
         ]
         return "\n".join([*lines, *reasons, *(f"note: {note}" for note in self.notes)])
 
-    def _repr_html_(self) -> str:
-        def row(cells: Sequence[str], tag: str) -> str:
-            inner = "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells)
-            return f"<tr>{inner}</tr>"
+    def save_page(self, path: Path) -> None:
+        """Writes the advice as a page for a browser, which needs no other file: the table, the reasons, and a plot
+        of size against speed. A file that ends in ``.svg`` gets the plot alone.
 
-        body = "".join(row(cells, "td") for cells in self._rows())
-        others = [f"{one['label']} on {one['tier']}: {'; '.join(one['reasons'])}" for one in self.left_out]
-        left_out = "".join(f"<li>{html.escape(text)}</li>" for text in [*others, *self.notes])
-        return f"<table>{row(COLUMNS, 'th')}{body}</table><ul>{left_out}</ul>"
+        Raises:
+            ValueError: another ending than ``.html`` and ``.svg``, or no such folder.
+        """
+        file = pathlib.Path(os.fspath(path))
+        file.write_text(_bathyal.advice_page(json.dumps(self.report), file), encoding="utf-8")
+
+    def _repr_html_(self) -> str:
+        return _bathyal.advice_page(json.dumps(self.report), None)
 
 
 def advise(
-    data: Any,
+    data: Any = None,
     queries: Any = None,
     metric: Metric = "l2",
     *,
-    recall: float = 0.95,
+    recall: float | Sequence[float] = 0.95,
     k: int = 10,
     key: str | None = None,
     vectors: int | None = None,
+    dim: int | None = None,
+    element: Element | None = None,
     on: Sequence[Path] = ("dram", "."),
+    store_options: Mapping[str, str] | None = None,
     memory: float | str | None = None,
     disk: float | str | None = None,
     p50_ms: float | None = None,
@@ -150,15 +162,20 @@ def advise(
     Small indexes are built from a sample of the vectors, and searched. Nothing else is built.
 
     Args:
-        data: vectors, as for :func:`build`, but not an iterator; or a sample of them, with ``vectors``.
+        data: vectors, as for :func:`build`, but not an iterator; or a sample of them, with ``vectors``. None
+            assumes data of ``vectors`` vectors with ``dim`` components: intervals are then wide.
         queries: queries like those to come; None takes vectors that are held out of the sample.
         metric: as for :func:`build`.
-        recall: the recall of searches, as a share.
+        recall: the recall of searches, as a share. Of several, the answer is for the first; the same small indexes
+            answer the others (:attr:`Advice.other_recalls`).
         k: neighbours per query.
         key: the part of the HDF5 or Parquet file ``data`` to read.
-        vectors: number of vectors of the index, if ``data`` is only a sample of them.
-        on: places from which the index may be read: ``"dram"``, folders, whose devices are measured, or files
-            with a profile, as :func:`probe` returns it.
+        vectors: number of vectors of the index, if ``data`` is only a sample of them, or None.
+        dim, element: components of vectors that do not exist yet, and their element; None is ``"f32"``.
+        on: places from which the index may be read: ``"dram"``, ``"mapped"`` or ``"mapped:PLACE"``, folders, and
+            addresses of indexes on memory nodes or in buckets, all of which are measured; or files with a profile, as
+            :func:`probe` returns it.
+        store_options: options of the stores of addresses, as for :func:`open`.
         memory, disk: the most bytes of the open index and of its files, or text such as ``"2GB"``.
         p50_ms, p99_ms: the most milliseconds of the median query and of the 99th percentile.
         qps: the fewest queries a second.
@@ -174,7 +191,7 @@ def advise(
 
     Raises:
         ValueError: fewer than 2,000 vectors, vectors that are all the same, a profile that no device has,
-            limits that are not positive.
+            limits that are not positive; neither data nor the shape of vectors, or both.
 
     >>> import numpy as np, bathyal
     >>> vectors = np.random.default_rng(1).standard_normal((4000, 16), dtype=np.float32)
@@ -184,7 +201,8 @@ def advise(
     >>> index = bathyal.build(vectors, "advised.index", **advice.build_options())
     """
     bits = metric == "hamming"
-    base = source(data, DATA._replace(bits=bits), key)
+    _check_shape(data, queries, vectors, dim, element)
+    base = None if data is None else source(data, DATA._replace(bits=bits), key)
     limits = {
         "dram_bytes": memory_bytes(memory),
         "disk_bytes": memory_bytes(disk),
@@ -195,12 +213,19 @@ def advise(
         "build_memory_bytes": memory_bytes(build_memory),
         "dollars_per_month": dollars_per_month,
     }
+    recalls = [float(one) for one in (recall if isinstance(recall, Sequence) else [recall])]
+    if not recalls:
+        raise ValueError("recall is an empty list; give one recall or more")
     arguments: _bathyal._AdviceArguments = {
         "metric": metric,
         "k": whole("k", k, least=1),
-        "recall": float(recall),
+        "recall": recalls[0],
+        "more_recalls": recalls[1:],
         "vectors": None if vectors is None else whole("vectors", vectors, least=1, most=2**63 - 1),
-        "places": [pathlib.Path(os.fspath(place)) for place in ([on] if isinstance(on, str) else on)],
+        "dim": None if dim is None else whole("dim", dim, least=1),
+        "element": element or "f32",
+        "places": [place(one) for one in ([on] if isinstance(on, str) else on)],
+        "store": store_pairs(store_options),
         "limits": json.dumps(limits),
         "concurrency": whole("concurrency", concurrency, least=1),
         "threads": whole("threads", threads, most=4096),
@@ -213,6 +238,18 @@ def advise(
     with progress_receiver(progress) as receiver:
         report, plan = _bathyal.advise(base, asked, arguments, receiver)
     return Advice(json.loads(report), plan)
+
+
+def _check_shape(data: Any, queries: Any, vectors: Any, dim: Any, element: Any) -> None:
+    """Refuses data beside the shape of vectors that do not exist yet, and the lack of both."""
+    if data is None and (vectors is None or dim is None):
+        raise ValueError("give data, or vectors and dim of vectors that do not exist yet")
+    if data is not None and dim is not None:
+        raise ValueError("dim is of vectors that do not exist yet; leave it out, since there is data")
+    if element is not None and dim is None:
+        raise ValueError("element is of vectors that do not exist yet; leave it out, since there is data")
+    if data is None and queries is not None:
+        raise ValueError("queries need data; leave them out, or give data or a sample of it")
 
 
 def _queries(queries: Any, base: Any, bits: bool) -> Any:

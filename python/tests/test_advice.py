@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import xml.etree.ElementTree
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ def test_advice_is_a_table_whose_first_index_is_built_as_predicted(tmp_path: pat
     best = advice.ranked[0]
     assert repr(advice).splitlines()[1].strip().startswith(best["label"])
     shown = advice._repr_html_()
+    xml.etree.ElementTree.fromstring(shown)
     assert shown.count("<tr>") == 1 + len(advice.ranked) and f"<td>{best['label']}</td>" in shown
     index = bathyal.build(VECTORS, tmp_path / "idx", progress=False, **advice.build_options())
     assert index.manifest["family"] == best["build"]["family"]
@@ -42,6 +44,54 @@ def test_limits_that_nothing_meets_name_the_reasons(tmp_path: pathlib.Path) -> N
     with pytest.raises(ValueError, match="0 indexes meet all limits"):
         advice.save(tmp_path / "plan.json")
     assert not (tmp_path / "plan.json").exists()
+
+
+def test_a_page_has_each_index_and_parses_as_markup(tmp_path: pathlib.Path) -> None:
+    advice = bathyal.advise(VECTORS, QUERIES, families=["cluster", "flat"], **QUICK)
+    advice.save_page(tmp_path / "advice.html")
+    advice.save_page(tmp_path / "advice.svg")
+    page = xml.etree.ElementTree.parse(tmp_path / "advice.html").getroot()
+    cells = [cell.text for cell in page.iter("td")]
+    assert all(cells.count(one["label"]) >= 1 for one in advice.ranked) and not list(page.iter("script"))
+    plot = xml.etree.ElementTree.parse(tmp_path / "advice.svg").getroot()
+    texts = [(text.text or "").strip() for text in plot.iter("{http://www.w3.org/2000/svg}text")]
+    # Size is memory in one part of the plot, and disk in the other.
+    assert all(texts.count(f"{one['label']} on {one['tier']}") == 2 for one in advice.ranked)
+    for name, message in [("advice.pdf", ".html"), ("none/advice.html", "folder")]:
+        with pytest.raises(ValueError, match=message):
+            advice.save_page(tmp_path / name)
+
+
+def test_several_recalls_are_answered_at_once(tmp_path: pathlib.Path) -> None:
+    advice = bathyal.advise(VECTORS, QUERIES, recall=[0.9, 0.99], families=["cluster"], **QUICK)
+    (other,) = advice.other_recalls
+    assert (advice.report["recall"], other.report["recall"]) == (pytest.approx(0.9), pytest.approx(0.99))
+    assert advice.ranked[0]["reads"]["value"] < other.ranked[0]["reads"]["value"]
+    other.save(tmp_path / "plan.json")
+    assert json.loads((tmp_path / "plan.json").read_text())["recall"] == pytest.approx(0.99)
+    for recalls, message in [([], "empty"), ([0.9, 0.9], "twice")]:
+        with pytest.raises(ValueError, match=message):
+            bathyal.advise(VECTORS, recall=recalls, **QUICK)
+
+
+def test_data_is_assumed_if_there_is_none() -> None:
+    advice = bathyal.advise(vectors=1_000_000, dim=32, families=["cluster"], **QUICK)
+    assert advice.report["assumed"]["widened_by"] > 1 and "no data was given" in advice.notes[0]
+    best = advice.ranked[0]
+    assert best["reads"]["high"] > 2 * best["reads"]["value"]
+    assert best["disk_bytes"]["low"] >= 1_000_000 * 32 * 4
+    for arguments, message in [
+        ({}, "give data, or vectors and dim"),
+        ({"vectors": 10_000}, "give data, or vectors and dim"),
+        ({"data": VECTORS, "vectors": 10_000, "dim": 24}, "dim is of vectors that do not exist"),
+        ({"data": VECTORS, "element": "u8"}, "element is of vectors that do not exist"),
+        ({"vectors": 10_000, "dim": 24, "queries": QUERIES}, "queries need data"),
+        ({"vectors": 10_000, "dim": 0}, "dim"),
+        ({"vectors": 10, "dim": 24}, "10 vectors"),
+        ({"vectors": 10_000, "dim": 24, "element": "f64"}, "element"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            bathyal.advise(**{**QUICK, **arguments})
 
 
 def test_bad_requests_are_refused(tmp_path: pathlib.Path) -> None:
@@ -71,6 +121,26 @@ def test_a_measured_device_is_a_profile_for_advice(tmp_path: pathlib.Path) -> No
     best = advice.ranked[0]
     load = next(load for load in best["loads"] if load["concurrency"] == 64)
     assert load["queries_per_second"]["value"] == pytest.approx(1000 / best["reads"]["value"], rel=0.02)
+
+
+def test_a_bucket_is_predicted_with_its_first_byte_and_its_prices() -> None:
+    address, store = "memory://advice/measured", {"emulate": "rack", "price_reads": "0.4"}
+    bathyal.build(VECTORS, address, family="flat", progress=False).close()
+    arguments = {**QUICK, "families": ["cluster"], "concurrency": 1}
+    advice = bathyal.advise(VECTORS, QUERIES, **{**arguments, "on": [address]}, store_options=store)
+    device, best = advice.report["devices"][0], advice.ranked[0]
+    assert device["kind"]["bucket"]["million_reads"] == 0.4 and device["profile"]["kind"] == "object"
+    load = next(load for load in best["loads"] if load["concurrency"] == 1)
+    # A query waits for the first byte of each round at least.
+    least = best["rounds"]["value"] * device["profile"]["latency_ns"] / 1e9
+    assert 0 < load["queries_per_second"]["value"] < 1 / least
+    assert best["dollars_per_million"] > 0.4 * best["reads"]["value"]
+    for place, options, message in [
+        ("memory://advice/none", store, "measured by reads of an index there"),
+        ("dram", store, "store options are for the addresses"),
+    ]:
+        with pytest.raises((ValueError, bathyal.Error), match=message):
+            bathyal.advise(VECTORS, **{**arguments, "on": [place]}, store_options=options)
 
 
 def test_a_plan_has_the_memory_and_the_files_of_a_build(tmp_path: pathlib.Path) -> None:

@@ -1,10 +1,12 @@
 //! The answer to a request.
 
-use crate::candidates::{VectorShape, candidates};
+use crate::assumed::AssumedData;
+use crate::candidates::{AdvisedOptions, VectorShape, candidates};
 use crate::pilot::PilotInputs;
-use crate::prediction::PilotedCandidate;
+use crate::place::PlaceKind;
+use crate::prediction::{IndexPrediction, PilotedCandidate};
 use crate::ranking::{RankedAdvice, RejectedCandidate, size_words};
-use crate::request::{AdviceRequest, IndexLimits};
+use crate::request::{AdviceRequest, AdviceTier, IndexLimits};
 use crate::sample::DataSample;
 use crate::statistics::{DataStatistics, LID_NEIGHBORS};
 use bathyal_index::IndexError;
@@ -21,6 +23,9 @@ pub struct AdvisedDevice {
     pub name: String,
     /// Its profile.
     pub profile: TierProfile,
+    /// The kind of place.
+    #[serde(default)]
+    pub kind: PlaceKind,
 }
 
 /// The answer: which index to build, with its predicted numbers.
@@ -52,11 +57,17 @@ pub struct Advice {
     pub sample_rows: usize,
     /// Queries with which pilots were measured.
     pub sample_queries: usize,
+    /// The assumption about the data if there was no sample of it, so that the sample is made up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assumed: Option<AssumedData>,
     /// Properties of the sample.
     pub statistics: DataStatistics,
     /// The ranked indexes, and those that are left out.
     #[serde(flatten)]
     pub indexes: RankedAdvice,
+    /// The answers for the other recalls of the request.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub other_recalls: Vec<Advice>,
     /// Seconds until this answer.
     pub seconds: f64,
     /// Notes for the user.
@@ -94,12 +105,55 @@ pub fn advise(
     let inputs = PilotInputs::new(&sample, request, folder.path(), LID_NEIGHBORS, progress)?;
     let nearest = inputs.truths.last().ok_or_else(|| IndexError::Internal("no pilots".into()))?;
     let statistics = DataStatistics::measure(&sample, options.metric, nearest)?;
-    let (mut predictions, mut unpredicted) = (Vec::new(), Vec::new());
+    let (predicted, unpredicted) = predict(&candidates, shape, &inputs)?;
+    let recalls = request.recalls();
+    let answers = recalls.iter().zip(predicted).map(|(recall, predictions)| {
+        let request = request.at_recall(*recall);
+        let indexes = RankedAdvice::new(predictions, unpredicted.clone(), &request);
+        Advice {
+            vectors: count,
+            dim: data.dim() as u32,
+            element: data.element().name().into(),
+            metric: options.metric.name_over(data.element()).into(),
+            k: options.k,
+            recall: *recall,
+            concurrency: options.concurrency,
+            threads: request.threads(),
+            seed: options.seed,
+            devices: devices(&request),
+            limits: options.limits,
+            sample_rows: sample.rows.count(),
+            sample_queries: sample.queries.count(),
+            assumed: options.assumed.clone(),
+            statistics,
+            notes: notes(&sample, &indexes, &request),
+            indexes,
+            other_recalls: Vec::new(),
+            seconds: started.elapsed().as_secs_f64(),
+        }
+    });
+    let mut answers: Vec<Advice> = answers.collect();
+    let others = answers.split_off(1.min(answers.len()));
+    let first = answers.pop().ok_or_else(|| IndexError::Internal("no recall".into()))?;
+    Ok(Advice { other_recalls: others, ..first })
+}
+
+/// Predicts the candidates from their pilots: for each recall of the request, the predictions on all devices.
+/// The second list has the candidates that their plans alone exclude.
+fn predict(
+    candidates: &[AdvisedOptions],
+    shape: VectorShape,
+    inputs: &PilotInputs<'_>,
+) -> Result<(Vec<Vec<IndexPrediction>>, Vec<RejectedCandidate>), IndexError> {
+    let PilotInputs { sample, request, progress, .. } = inputs;
+    let options = request.options();
+    let recalls = request.recalls().len();
+    let (mut predictions, mut unpredicted) = (vec![Vec::new(); recalls], Vec::new());
     let steps = candidates.len() * sample.sizes.len();
     for (at, build) in candidates.iter().enumerate() {
         progress.stage(&format!("pilots: {}", build.label()), steps as u64);
         let plan = build.plan(shape, request)?;
-        let mut reject = |reason: String| {
+        if let Some(reason) = refused_by_plan(&plan, &options.limits) {
             unpredicted.push(RejectedCandidate {
                 label: build.label(),
                 tier: "any".into(),
@@ -107,44 +161,33 @@ pub fn advise(
                 prediction: None,
                 wanted_if: None,
             });
-        };
-        if let Some(reason) = refused_by_plan(&plan, &options.limits) {
-            reject(reason);
             continue;
         }
         let done = |pilots: usize| progress.advance((at * sample.sizes.len() + pilots) as u64);
         let pilots = inputs.pilots(build, &done)?;
         let piloted = PilotedCandidate { build, shape, plan: &plan, pilots: &pilots, request };
-        for (at, tier) in options.tiers.iter().enumerate() {
-            predictions.push(piloted.on(at, tier)?);
+        for (tier_at, tier) in options.tiers.iter().enumerate() {
+            for (recall_at, predictions) in predictions.iter_mut().enumerate() {
+                let prediction = piloted.on(tier_at * recalls + recall_at, tier)?;
+                predictions.push(match &options.assumed {
+                    Some(assumed) => assumed.widened(prediction, &plan),
+                    None => prediction,
+                });
+            }
         }
     }
-    let indexes = RankedAdvice::new(predictions, unpredicted, request);
-    Ok(Advice {
-        vectors: count,
-        dim: data.dim() as u32,
-        element: data.element().name().into(),
-        metric: options.metric.name_over(data.element()).into(),
-        k: options.k,
-        recall: options.recall,
-        concurrency: options.concurrency,
-        threads: request.threads(),
-        seed: options.seed,
-        devices: devices(request),
-        limits: options.limits,
-        sample_rows: sample.rows.count(),
-        sample_queries: sample.queries.count(),
-        statistics,
-        notes: notes(&sample, &indexes),
-        indexes,
-        seconds: started.elapsed().as_secs_f64(),
-    })
+    Ok((predictions, unpredicted))
 }
 
 /// Returns the devices of a request.
 fn devices(request: &AdviceRequest) -> Vec<AdvisedDevice> {
     let tiers = request.options().tiers.iter();
-    tiers.map(|tier| AdvisedDevice { name: tier.name.clone(), profile: tier.profile.clone() }).collect()
+    let device = |tier: &AdviceTier| AdvisedDevice {
+        name: tier.name.clone(),
+        profile: tier.profile.clone(),
+        kind: tier.kind,
+    };
+    tiers.map(device).collect()
 }
 
 /// Returns the reason for which the plan of a build alone excludes a candidate.
@@ -174,9 +217,11 @@ fn pilots_folder(request: &AdviceRequest) -> Result<tempfile::TempDir, IndexErro
 }
 
 /// Returns the notes about the sample and the answer.
-fn notes(sample: &DataSample, indexes: &RankedAdvice) -> Vec<String> {
-    let mut notes = Vec::new();
-    if !sample.queries_given {
+fn notes(sample: &DataSample, indexes: &RankedAdvice, request: &AdviceRequest) -> Vec<String> {
+    let assumed = request.options().assumed.as_ref();
+    let mut notes: Vec<String> = assumed.map(AssumedData::words).into_iter().collect();
+    notes.extend(request.options().tiers.iter().filter_map(AdviceTier::contradiction));
+    if assumed.is_none() && !sample.queries_given {
         notes.push(
             "no queries were given, so pilots were searched with held-out vectors; queries unlike the \
              vectors take more reads"

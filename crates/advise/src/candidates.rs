@@ -123,9 +123,10 @@ fn cluster_candidates(
 /// Returns graphs in the layouts that suit the devices: packed records where reads are loads, pages on disks.
 fn graph_candidates(request: &AdviceRequest) -> Vec<AdvisedOptions> {
     let tiers = &request.options().tiers;
-    let (memory, disk) = (tiers.iter().any(|tier| tier.is_dram()), tiers.iter().any(|tier| !tier.is_dram()));
+    let (lines, pages) =
+        (tiers.iter().any(|tier| tier.moves_lines()), tiers.iter().any(|tier| !tier.moves_lines()));
     let thorough = request.options().pace == SamplePace::Thorough;
-    let layouts = [("csr", memory || thorough), ("padded", thorough), ("page_local", disk)];
+    let layouts = [("csr", lines || thorough), ("padded", thorough), ("page_local", pages)];
     let wanted = layouts.into_iter().filter(|(_, wanted)| *wanted);
     wanted.map(|(layout, _)| AdvisedOptions::of("graph", &[("layout", layout.into())])).collect()
 }

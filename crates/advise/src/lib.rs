@@ -3,21 +3,27 @@
 //!
 //! * [`request`]: what is asked for, checked once; [`AdviceTier::at`] measures a device;
 //! * [`sample`], [`statistics`]: rows of the file, and properties of the data that explain a prediction;
+//! * [`assumed`]: vectors that stand for data that does not exist yet;
 //! * [`candidates`]: the indexes that are considered;
 //! * [`pilot`]: small indexes of each candidate, built from nested samples and measured;
 //! * [`law`]: the growth of a counter with the number of vectors;
 //! * [`prediction`]: what the laws and the plan of the build say of the whole set;
 //! * [`ranking`]: the order of the candidates, and the reasons of those that are left out;
+//! * [`page`], [`front_plot`]: the answer as a page and as a plot;
 //! * [`plan_file`], [`comparison`]: a prediction that is kept, and its comparison with the built index.
 
 mod advice;
+pub mod assumed;
 pub mod candidates;
 pub mod comparison;
-mod device;
+pub mod front_plot;
 mod interval;
 pub mod law;
 mod memory_law;
+pub mod page;
 pub mod pilot;
+mod pilot_place;
+mod place;
 pub mod plan_file;
 pub mod prediction;
 mod processor_time;
@@ -27,9 +33,12 @@ pub mod sample;
 pub mod statistics;
 
 pub use advice::{Advice, AdvisedDevice, advise};
-pub use candidates::AdvisedOptions;
+pub use assumed::AssumedData;
+pub use candidates::{AdvisedOptions, VectorShape};
 pub use comparison::{ComparedNumber, PlanComparison, compare_with_plan};
 pub use interval::Interval;
+pub use page::PageFormat;
+pub use place::{PlaceKind, StoreCosts};
 pub use plan_file::{PLAN_VERSION, PlanFile};
 pub use prediction::{IndexPrediction, PredictedLoad};
 pub use ranking::{FrontPoint, RankedAdvice, RejectedCandidate};

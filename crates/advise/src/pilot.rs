@@ -1,12 +1,11 @@
 //! Pilots: small indexes of a candidate, built and measured with the index's own searches.
 
 use crate::candidates::AdvisedOptions;
+use crate::pilot_place::{OpenPilot, counted_bytes, counted_reads};
 use crate::processor_time::processor_seconds;
 use crate::request::AdviceRequest;
 use crate::sample::DataSample;
-use bathyal_index::{
-    BuildReport, Effort, Index, IndexError, OpenOptions, SearchOptions, SearchResult, build,
-};
+use bathyal_index::{BuildReport, Effort, Index, IndexError, SearchOptions, SearchResult, build};
 use bathyal_tier::Control;
 use bathyal_vectors::progress::{CancelOnly, Progress};
 use bathyal_vectors::{IdFile, VectorFile, groundtruth};
@@ -32,7 +31,7 @@ pub struct PilotIndex {
     pub files: Vec<PilotFile>,
     /// Seconds of each stage of the build.
     pub stages: Vec<(String, f64)>,
-    /// Its searches, one for each device of the request.
+    /// Its searches: for each device of the request, one for each recall.
     pub searches: Vec<PilotSearch>,
 }
 
@@ -175,30 +174,33 @@ impl<'a> PilotInputs<'a> {
         let mut searches = Vec::new();
         let mut files = Vec::new();
         for tier in &self.request.options().tiers {
-            let open = OpenOptions {
-                tier: tier.choice.clone(),
-                profile: (!tier.is_dram()).then(|| tier.profile.clone()),
-                ..OpenOptions::default()
-            };
-            let index = Index::open(&path, &open)?;
-            files = index
+            let pilot = OpenPilot::open(&path, tier, self.progress)?;
+            files = pilot
+                .index
                 .manifest()
                 .files
                 .iter()
                 .map(|file| PilotFile { name: file.name.clone(), bytes: file.bytes })
                 .collect();
-            let measured = tier.is_dram() && self.sample.sizes.last() == Some(&size);
-            let latencies = if measured { self.latencies(&index)? } else { Vec::new() };
-            searches.push(PilotSearch { latencies, ..self.search(&index, truth)? });
+            let largest = tier.is_dram() && self.sample.sizes.last() == Some(&size);
+            for recall in self.request.recalls() {
+                let counted = self.search(&pilot.index, truth, recall)?;
+                let timed = match &pilot.in_memory {
+                    Some(in_memory) => counted.timed_as(&self.search(in_memory, truth, recall)?),
+                    None => counted,
+                };
+                let latencies = if largest { self.latencies(&pilot.index, recall)? } else { Vec::new() };
+                searches.push(PilotSearch { latencies, ..timed });
+            }
         }
         Ok(PilotIndex { vectors: size, files, stages: report.stage_seconds, searches })
     }
 
-    fn search(&self, index: &Index, truth: &IdFile) -> Result<PilotSearch, IndexError> {
+    fn search(&self, index: &Index, truth: &IdFile, recall: f32) -> Result<PilotSearch, IndexError> {
         let options = self.request.options();
         let search = SearchOptions {
             k: options.k,
-            effort: Effort::Recall(options.recall),
+            effort: Effort::Recall(recall),
             threads: 1,
             ..SearchOptions::default()
         };
@@ -231,8 +233,8 @@ impl<'a> PilotInputs<'a> {
             recall,
             search_list: found.search_list,
             rounds: found.totals.hops as f64 / count,
-            reads: found.totals.reads as f64 / count,
-            bytes: found.totals.bytes as f64 / count,
+            reads: counted_reads(&found) as f64 / count,
+            bytes: counted_bytes(&found) as f64 / count,
             code_distances: found.totals.code_distances as f64 / count,
             full_distances,
             compute_ns,
@@ -268,7 +270,7 @@ impl<'a> PilotInputs<'a> {
     /// Measures the latencies of an index in memory: one thread searches as many queries at once as each thread
     /// of the request does. Queries whose reads take no time need not wait for each other, so that their
     /// median is below that of Little's law.
-    fn latencies(&self, index: &Index) -> Result<Vec<LatencyShape>, IndexError> {
+    fn latencies(&self, index: &Index, recall: f32) -> Result<Vec<LatencyShape>, IndexError> {
         let options = self.request.options();
         let count = self.sample.queries.count().min(LATENCY_QUERIES);
         let queries = rows_of(&self.sample.queries, 0..count)?;
@@ -277,7 +279,7 @@ impl<'a> PilotInputs<'a> {
             let in_flight = self.request.execution(concurrency).in_flight as usize;
             let search = SearchOptions {
                 k: options.k,
-                effort: Effort::Recall(options.recall),
+                effort: Effort::Recall(recall),
                 threads: 1,
                 in_flight: Some(in_flight),
                 ..SearchOptions::default()

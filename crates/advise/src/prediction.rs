@@ -6,6 +6,7 @@ use crate::interval::Interval;
 use crate::law::{LawPoint, SlopePrior, extrapolate};
 use crate::memory_law::{PilotFiles, PilotPart, PredictedFiles};
 use crate::pilot::{LatencyShape, PilotIndex, PilotSearch};
+use crate::place::PlaceKind;
 use crate::request::{AdvicePrices, AdviceRequest, AdviceTier, bound_words};
 use bathyal_index::cost::demand::{Demand, Prediction, moved_bytes};
 use bathyal_index::cost::processor::Processor;
@@ -30,6 +31,8 @@ const BUILD_FACTOR: f64 = 1.25;
 const CODE_NS: f64 = 2.0;
 /// Code bytes of candidates whose plan does not name them.
 const USUAL_CODE_BYTES: f64 = 32.0;
+/// The difference of two numbers of granules that are the same, apart from the errors of laws.
+const SAME_GRANULES: f64 = 1e-3;
 /// Seconds of a month.
 const MONTH_SECONDS: f64 = 730.0 * 3600.0;
 
@@ -142,6 +145,7 @@ impl PilotedCandidate<'_> {
         let speed = loads.iter().find(|load| load.concurrency == options.concurrency);
         let qps = speed.map_or(0.0, |load| load.queries_per_second.value);
         let month = monthly(&options.prices, dram.value, disk.value, self.request.threads());
+        let requests = tier.dollars_a_query(counters.reads.value, counters.bytes.value);
         let least = |a: f64, search: &&PilotSearch| a.min(search.recall);
         Ok(IndexPrediction {
             label: self.build.label(),
@@ -159,7 +163,8 @@ impl PilotedCandidate<'_> {
             moved_bytes: moved,
             processor_us: compute.times(1e-3),
             loads,
-            dollars_per_million: if qps > 0.0 { month * 1e6 / (qps * MONTH_SECONDS) } else { 0.0 },
+            dollars_per_million: 1e6 * requests
+                + if qps > 0.0 { month * 1e6 / (qps * MONTH_SECONDS) } else { 0.0 },
             dollars_per_month: month,
         })
     }
@@ -191,7 +196,12 @@ impl PilotedCandidate<'_> {
         let processor = Processor::of_this_machine();
         let code_ns = CODE_NS + processor.resident_codes_ns(code_bytes.unwrap_or(USUAL_CODE_BYTES));
         let vector_ns = processor.vector_byte_ns * self.shape.element.row_bytes(self.shape.dim) as f64;
-        let read_ns = if tier.is_dram() { processor.suspend_ns } else { processor.submit_ns };
+        // The time of requests to other machines is added to that of pilots in memory.
+        let read_ns = match tier.kind {
+            PlaceKind::Files => processor.submit_ns,
+            PlaceKind::Memory | PlaceKind::Mapped => processor.suspend_ns,
+            PlaceKind::Node | PlaceKind::Bucket(_) => 0.0,
+        };
         let query_ns = processor.preparation_ns(self.shape.dim);
         let weigh = |codes: f64, full: f64, reads: f64| {
             query_ns + codes * code_ns + full * vector_ns + reads * read_ns
@@ -288,7 +298,7 @@ impl PilotedCandidate<'_> {
         shape: &LatencyShape,
     ) -> PredictedLoad {
         let execution = self.request.execution(shape.concurrency);
-        let on = |demand: &Demand| demand.on(&tier.profile, &execution);
+        let on = |demand: &Demand| tier.predict(demand, &execution);
         let [expected, fast, slow] = [on(expected), on(least), on(most)];
         let latency = |share: f64| Interval {
             value: expected.latency_ns * share / 1e3,
@@ -320,7 +330,8 @@ fn moved(counters: &Counters, tier: &AdviceTier) -> Interval {
     let each = bytes / reads;
     let TierProfile { granularity, alignment, .. } = tier.profile;
     // Reads of whole granules begin at granules.
-    let step = if each % f64::from(granularity.max(1)) < 1.0 { granularity } else { alignment };
+    let granules = each / f64::from(granularity.max(1));
+    let step = if (granules - granules.round()).abs() < SAME_GRANULES { granularity } else { alignment };
     let whole = moved_bytes(each, step.max(1), granularity);
     counters.bytes.times((whole / each).max(1.0))
 }

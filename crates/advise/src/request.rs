@@ -1,5 +1,7 @@
 //! A request for advice: the vectors, the search that is wanted, the devices, and the limits.
 
+use crate::assumed::AssumedData;
+use crate::place::PlaceKind;
 use bathyal_index::cost::demand::{Bound, Execution};
 use bathyal_index::families::FAMILIES;
 use bathyal_index::{DEFAULT_SEED, IndexError, TierChoice};
@@ -66,6 +68,8 @@ pub struct AdviceTier {
     pub choice: TierChoice,
     /// The measured or given profile; 0 in a field means that it is not known.
     pub profile: TierProfile,
+    /// The kind of place.
+    pub kind: PlaceKind,
 }
 
 impl AdviceTier {
@@ -73,12 +77,12 @@ impl AdviceTier {
     /// that pilots measure.
     pub fn dram() -> AdviceTier {
         let profile = DramTier::new(Vec::new()).profile().clone();
-        AdviceTier { name: "dram".into(), choice: TierChoice::Dram, profile }
+        AdviceTier { name: "dram".into(), choice: TierChoice::Dram, profile, kind: PlaceKind::Memory }
     }
 
     /// Returns a device of files with a profile.
     pub fn file(name: impl Into<String>, profile: TierProfile) -> AdviceTier {
-        AdviceTier { name: name.into(), choice: TierChoice::File, profile }
+        AdviceTier { name: name.into(), choice: TierChoice::File, profile, kind: PlaceKind::Files }
     }
 
     /// Returns true if the pages of an index are in the memory of this process.
@@ -88,7 +92,7 @@ impl AdviceTier {
 
     /// Refuses a profile that no device has.
     fn check(&self) -> Result<(), IndexError> {
-        let TierProfile { granularity, latency_ns, iops, bandwidth_bytes_per_s, .. } = self.profile;
+        let TierProfile { granularity, latency_ns, iops, bandwidth_bytes_per_s, issue_ns, .. } = self.profile;
         let name = &self.name;
         let refuse = |what: String| Err(IndexError::Parameter(format!("the profile of {name}: {what}")));
         let rate_is_possible = |rate: f64, most: f64| rate.is_finite() && (0.0..=most).contains(&rate);
@@ -104,19 +108,20 @@ impl AdviceTier {
         if latency_ns > MOST_LATENCY_NS {
             return refuse(format!("latency_ns is {latency_ns}; it must be {MOST_LATENCY_NS} at most"));
         }
+        if issue_ns > MOST_LATENCY_NS {
+            return refuse(format!("issue_ns is {issue_ns}; it must be {MOST_LATENCY_NS} at most"));
+        }
         if granularity == 0 || granularity > MOST_GRANULARITY {
             return refuse(format!("granularity is {granularity}; it must be 1 to {MOST_GRANULARITY} bytes"));
         }
-        match self.choice {
-            TierChoice::Dram => Ok(()),
-            TierChoice::File if latency_ns == 0 || iops == 0.0 || bandwidth_bytes_per_s == 0.0 => refuse(
+        if !self.is_dram() && (latency_ns == 0 || iops == 0.0 || bandwidth_bytes_per_s == 0.0) {
+            return refuse(
                 "a prediction needs latency_ns, iops and bandwidth_bytes_per_s above 0; measure the device \
                  with a probe"
                     .into(),
-            ),
-            TierChoice::File => Ok(()),
-            _ => refuse("predictions are made for files and dram".into()),
+            );
         }
+        Ok(())
     }
 }
 
@@ -169,8 +174,14 @@ pub struct AdviceOptions {
     pub k: usize,
     /// The recall of searches.
     pub recall: f32,
+    /// Further recalls, for which the same pilots are searched ([`Advice::other_recalls`]).
+    ///
+    /// [`Advice::other_recalls`]: crate::Advice::other_recalls
+    pub more_recalls: Vec<f32>,
     /// The number of vectors of the index, if the given file is only a sample of them.
     pub vectors: Option<u64>,
+    /// The assumption that the given vectors are drawn from, if there is no sample of the data.
+    pub assumed: Option<AssumedData>,
     /// The devices that may be used.
     pub tiers: Vec<AdviceTier>,
     /// The limits.
@@ -197,7 +208,9 @@ impl Default for AdviceOptions {
             metric: Metric::L2,
             k: bathyal_index::DEFAULT_K,
             recall: bathyal_index::DEFAULT_RECALL,
+            more_recalls: Vec::new(),
             vectors: None,
+            assumed: None,
             tiers: vec![AdviceTier::dram()],
             limits: IndexLimits::default(),
             concurrency: DEFAULT_CONCURRENCY,
@@ -232,8 +245,16 @@ impl AdviceRequest {
                 LEAST_VECTORS / 4
             ));
         }
-        if !(options.recall > 0.0 && options.recall <= 1.0) {
-            return refuse(format!("recall is {}; it must be above 0 and at most 1", options.recall));
+        let recalls = std::iter::once(&options.recall).chain(&options.more_recalls);
+        let mut seen: Vec<f32> = Vec::new();
+        for recall in recalls {
+            if !(*recall > 0.0 && *recall <= 1.0) {
+                return refuse(format!("recall is {recall}; it must be above 0 and at most 1"));
+            }
+            if seen.contains(recall) {
+                return refuse(format!("recall {recall} is given twice"));
+            }
+            seen.push(*recall);
         }
         if options.tiers.is_empty() {
             return refuse("no device is given; name a tier that may be used".into());
@@ -262,6 +283,17 @@ impl AdviceRequest {
     /// Returns the options.
     pub fn options(&self) -> &AdviceOptions {
         &self.options
+    }
+
+    /// Returns all recalls, that of the answer itself first.
+    pub fn recalls(&self) -> Vec<f32> {
+        std::iter::once(self.options.recall).chain(self.options.more_recalls.iter().copied()).collect()
+    }
+
+    /// Returns this request with one of its recalls alone.
+    pub(crate) fn at_recall(&self, recall: f32) -> AdviceRequest {
+        let options = AdviceOptions { recall, more_recalls: Vec::new(), ..self.options.clone() };
+        AdviceRequest { options }
     }
 
     /// Returns the threads of searches and builds.
@@ -363,6 +395,7 @@ mod tests {
             (TierProfile { bandwidth_bytes_per_s: 0.0, ..disk() }, "above 0"),
             (TierProfile { latency_ns: u64::MAX, ..disk() }, "latency_ns"),
             (TierProfile { latency_ns: 0, ..disk() }, "above 0"),
+            (TierProfile { issue_ns: u64::MAX, ..disk() }, "issue_ns"),
             (TierProfile { granularity: 0, ..disk() }, "granularity"),
         ] {
             let message = with(bad);
@@ -381,6 +414,9 @@ mod tests {
         assert!(refused(AdviceOptions { k: 0, ..other() }).contains("k is 0"));
         assert!(refused(AdviceOptions { recall: f32::NAN, ..other() }).contains("recall"));
         assert!(refused(AdviceOptions { recall: 1.5, ..other() }).contains("recall"));
+        let more = |more_recalls: Vec<f32>| refused(AdviceOptions { recall: 0.9, more_recalls, ..other() });
+        assert_eq!(more(vec![0.95, 0.99]), "");
+        assert!(more(vec![0.95, 2.0]).contains("recall is 2") && more(vec![0.9]).contains("twice"));
         assert!(refused(AdviceOptions { tiers: Vec::new(), ..other() }).contains("no device"));
         assert!(refused(AdviceOptions { concurrency: 0, ..other() }).contains("concurrency"));
         assert!(refused(AdviceOptions { families: vec!["tree".into()], ..other() }).contains("tree"));

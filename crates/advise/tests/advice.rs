@@ -1,8 +1,8 @@
 //! Advice about small generated sets, compared with indexes that are then built.
 
 use bathyal_advise::{
-    Advice, AdviceOptions, AdviceRequest, AdviceTier, IndexLimits, PlanFile, SamplePace, advise,
-    compare_with_plan,
+    Advice, AdviceOptions, AdviceRequest, AdviceTier, AssumedData, IndexLimits, IndexPrediction, PageFormat,
+    PlanFile, SamplePace, VectorShape, advise, compare_with_plan,
 };
 use bathyal_index::{BuildOptions, Index, IndexError, build};
 use bathyal_kernels::Element;
@@ -202,4 +202,99 @@ fn plans_are_read_back_and_foreign_files_are_refused() {
     assert!(PlanFile::read(&path).unwrap_err().to_string().contains("plan.json"));
     std::fs::write(&path, text).unwrap();
     assert_eq!(PlanFile::read(&path).unwrap(), plan);
+}
+
+#[test]
+fn the_page_and_the_plot_show_every_index_and_need_nothing_else() {
+    let data = vectors(4_000, 6);
+    let limits = IndexLimits { disk_bytes: Some(data.data_bytes() * 3), ..IndexLimits::default() };
+    let named = AdviceTier { name: "<a & b>".into(), ..disk() };
+    let options = AdviceOptions { tiers: vec![AdviceTier::dram(), named], limits, ..quick() };
+    let found = advice(&data, options).unwrap();
+    let (page, plot) = (PageFormat::Html.text(&found).unwrap(), PageFormat::Svg.text(&found).unwrap());
+    assert!(page.contains(&plot) && !page.contains("<script") && !page.contains("<a & b>"), "{page}");
+    assert_eq!(page.matches("http").count(), page.matches("http://www.w3.org/2000/svg").count());
+    assert_eq!(page.matches("<tr>").count(), 1 + found.indexes.ranked.len());
+    for index in &found.indexes.ranked {
+        assert!(page.contains(&format!("<td>{}</td>", index.label)), "{}", index.label);
+        let tier = index.tier.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+        // Above against memory, below against disk.
+        assert_eq!(plot.matches(&format!("{} on {tier}", index.label)).count(), 2, "{}", index.label);
+    }
+    assert!(found.indexes.left_out.iter().any(|one| !one.reasons.is_empty()), "{found:?}");
+    for one in &found.indexes.left_out {
+        assert!(one.reasons.iter().all(|reason| page.contains(reason)), "{:?}", one.reasons);
+    }
+    let again: Advice = serde_json::from_str(&serde_json::to_string(&found).unwrap()).unwrap();
+    assert_eq!(PageFormat::Html.text(&again).unwrap(), page);
+    // Without any index there is a page, too.
+    let limits = IndexLimits { dram_bytes: Some(1), ..IndexLimits::default() };
+    let none = AdviceOptions { limits, families: vec!["flat".into()], ..quick() };
+    let page = PageFormat::Html.text(&advice(&data, none).unwrap()).unwrap();
+    assert!(page.contains("No index meets all limits") && page.contains("over your 1 B"), "{page}");
+}
+
+#[test]
+fn pages_have_a_known_ending_and_a_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let of = |name: &str| PageFormat::of_file(&folder.path().join(name));
+    assert_eq!((of("a.html").unwrap(), of("a.SVG").unwrap()), (PageFormat::Html, PageFormat::Svg));
+    std::fs::create_dir(folder.path().join("b.html")).unwrap();
+    for (name, why) in
+        [("a.pdf", ".html"), ("a", ".html"), (".svg", ".html"), ("b.html", "a folder"), ("c/a.svg", "exist")]
+    {
+        let refused = of(name).unwrap_err().to_string();
+        assert!(refused.contains(why), "{name}: {refused}");
+    }
+}
+
+#[test]
+fn data_is_assumed_without_a_sample_and_intervals_say_so() {
+    let assumed = AssumedData::of_dim(DIM);
+    let shape = VectorShape { element: Element::F32, dim: DIM, count: 1_000_000 };
+    let data = assumed.vectors(shape, SamplePace::Quick, 1, &Silent).unwrap();
+    let given = AdviceOptions {
+        vectors: Some(1_000_000),
+        families: vec!["cluster".into(), "flat".into()],
+        tiers: vec![disk()],
+        ..quick()
+    };
+    let known = advice(&data, given.clone()).unwrap();
+    let found = advice(&data, AdviceOptions { assumed: Some(assumed.clone()), ..given }).unwrap();
+    assert_eq!((found.vectors, found.assumed.as_ref()), (1_000_000, Some(&assumed)));
+    assert!(found.notes[0].contains("no data was given") && found.notes[0].contains("sample"), "{found:?}");
+    for index in &found.indexes.ranked {
+        let same = |one: &&IndexPrediction| one.label == index.label;
+        let known = known.indexes.ranked.iter().find(same).unwrap();
+        assert_eq!(index.disk_bytes.value, known.disk_bytes.value);
+        assert!(index.disk_bytes.factor() < 1.01, "{:?}", index.disk_bytes);
+        if index.build.family == "flat" {
+            assert_eq!(index.reads, known.reads);
+        } else {
+            let wider = index.reads.factor() / known.reads.factor();
+            assert!((wider / assumed.widened_by - 1.0).abs() < 0.01, "{wider}");
+        }
+        let speed = |one: &IndexPrediction| one.load(8).unwrap().queries_per_second;
+        assert!(speed(index).low < speed(known).low && speed(index).high > speed(known).high);
+    }
+    let text = serde_json::to_string(&found).unwrap();
+    assert!(text.contains("\"assumed\":{\"clusters\""), "{text}");
+}
+
+#[test]
+fn several_recalls_are_answered_from_the_same_pilots() {
+    let data = vectors(6_000, 7);
+    let options = AdviceOptions { families: vec!["cluster".into()], tiers: vec![disk()], ..quick() };
+    let one = advice(&data, options.clone()).unwrap();
+    let found =
+        advice(&data, AdviceOptions { recall: 0.8, more_recalls: vec![0.95, 0.99], ..options }).unwrap();
+    let recalls: Vec<f32> = found.other_recalls.iter().map(|other| other.recall).collect();
+    assert_eq!((found.recall, recalls), (0.8, vec![0.95, 0.99]));
+    // The counters of each recall are those of a request for it alone, and rise with it, apart from that of
+    // the least effort.
+    let reads = |advice: &Advice| advice.indexes.ranked[0].reads.value;
+    assert_eq!(reads(&found.other_recalls[0]), reads(&one));
+    assert!(reads(&found) <= reads(&one) && reads(&one) < reads(&found.other_recalls[1]), "{found:?}");
+    assert_eq!(PlanFile::of(&found.other_recalls[1], 0).unwrap().recall, 0.99);
+    assert_eq!(PageFormat::Html.text(&found).unwrap().matches("<svg").count(), 3);
 }

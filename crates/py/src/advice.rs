@@ -4,11 +4,14 @@ use crate::arrays::vectors;
 use crate::detached::run_detached;
 use crate::errors::Failure;
 use crate::files::metric;
+use crate::stores::{Pairs, store_options};
+use bathyal_advise::page::page_part;
 use bathyal_advise::{
-    AdviceOptions, AdviceRequest, AdviceTier, IndexLimits, PlanFile, SamplePace, advise as find_advice,
-    compare_with_plan,
+    Advice, AdviceOptions, AdviceRequest, AdviceTier, AssumedData, IndexLimits, PageFormat, PlanFile,
+    SamplePace, VectorShape, advise as find_advice, compare_with_plan,
 };
 use bathyal_index::{DEFAULT_SEED, Index, IndexError};
+use bathyal_kernels::Element;
 use bathyal_tier::Control;
 use bathyal_tier::probe::{Mode, ProbeOptions, probe_directory_with};
 use bathyal_vectors::progress::Progress;
@@ -26,8 +29,12 @@ pub(crate) struct AdviceKeywords {
     metric: String,
     k: usize,
     recall: f32,
+    more_recalls: Vec<f32>,
     vectors: Option<u64>,
+    dim: Option<usize>,
+    element: String,
     places: Vec<PathBuf>,
+    store: Pairs,
     /// An [`IndexLimits`] as JSON.
     limits: String,
     concurrency: u32,
@@ -42,34 +49,52 @@ pub(crate) struct AdviceKeywords {
 #[pyfunction]
 pub(crate) fn advise(
     py: Python<'_>,
-    data: &Bound<'_, PyAny>,
+    data: Option<&Bound<'_, PyAny>>,
     queries: Option<&Bound<'_, PyAny>>,
     arguments: AdviceKeywords,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<(String, Option<String>)> {
     let name = metric(&arguments.metric)?;
-    let (data, metric) = vectors(data, "data")?.for_metric(name).map_err(Failure::from)?;
+    let data = data.map(|data| vectors(data, "data")).transpose()?;
+    let shape = match (arguments.vectors, arguments.dim) {
+        (Some(count), Some(dim)) => Some(VectorShape { element: element(&arguments.element)?, dim, count }),
+        _ => None,
+    };
     let queries = queries.map(|queries| vectors(queries, "queries")).transpose()?;
     let queries = queries.map(|queries| queries.for_metric(name)).transpose().map_err(Failure::from)?;
     let pace: SamplePace = serde_json::from_value(arguments.pace.clone().into()).map_err(|_| {
         PyValueError::new_err(format!("pace is {:?}; expected quick, usual or thorough", arguments.pace))
     })?;
     let limits: IndexLimits = serde_json::from_str(&arguments.limits).map_err(Failure::from)?;
+    let store = store_options(arguments.store)?;
+    let seed = arguments.seed.unwrap_or(DEFAULT_SEED);
     run_detached(py, progress, |watch| -> Result<_, Failure> {
-        let tiers: Result<_, IndexError> =
-            arguments.places.iter().map(|place| AdviceTier::at(place, watch)).collect();
+        let (data, assumed) = match (data, shape) {
+            (Some(data), _) => (data, None),
+            (None, Some(shape)) => {
+                let assumed = AssumedData::of_dim(shape.dim);
+                (assumed.vectors(shape, pace, seed, watch)?, Some(assumed))
+            }
+            (None, None) => {
+                return Err(IndexError::Parameter("neither data nor its shape is given".into()).into());
+            }
+        };
+        let (data, metric) = data.for_metric(name)?;
+        let tiers = AdviceTier::all_at(&arguments.places, &store, watch)?;
         let request = AdviceRequest::new(AdviceOptions {
             metric,
             k: arguments.k,
             recall: arguments.recall,
+            more_recalls: arguments.more_recalls,
             vectors: arguments.vectors,
-            tiers: tiers?,
+            assumed,
+            tiers,
             limits,
             concurrency: arguments.concurrency,
             threads: arguments.threads,
             pace,
             families: arguments.families,
-            seed: arguments.seed.unwrap_or(DEFAULT_SEED),
+            seed,
             work_folder: arguments.work_folder,
             ..AdviceOptions::default()
         })?;
@@ -77,6 +102,30 @@ pub(crate) fn advise(
         let plan = PlanFile::of(&advice, 0).map(|plan| plan.text()).transpose()?;
         Ok((serde_json::to_string(&advice)?, plan))
     })
+}
+
+/// Returns the plan of the recommended index of an advice, which is given as JSON, if there is one.
+#[pyfunction]
+pub(crate) fn advice_plan(report: &str) -> PyResult<Option<String>> {
+    let advice: Advice = serde_json::from_str(report).map_err(Failure::from)?;
+    Ok(PlanFile::of(&advice, 0).map(|plan| plan.text()).transpose().map_err(Failure::from)?)
+}
+
+/// Returns an advice, given as JSON, as the text of the file `path`, whose ending names the format; without a
+/// file, as a part of a page.
+#[pyfunction]
+pub(crate) fn advice_page(report: &str, path: Option<PathBuf>) -> PyResult<String> {
+    let advice: Advice = serde_json::from_str(report).map_err(Failure::from)?;
+    let text = match path {
+        Some(path) => PageFormat::of_file(&path).and_then(|format| format.text(&advice)),
+        None => page_part(&advice),
+    };
+    Ok(text.map_err(Failure::from)?)
+}
+
+/// Parses the name of an element.
+fn element(name: &str) -> PyResult<Element> {
+    name.parse().map_err(|error| PyValueError::new_err(format!("element: {error}")))
 }
 
 /// Compares the index at `path` with the text of its plan, by a search with `queries`; returns JSON.

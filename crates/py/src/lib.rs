@@ -41,6 +41,8 @@ fn _bathyal(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<tables::Columns>()?;
     module.add_class::<tables::BatchReader>()?;
     module.add_function(wrap_pyfunction!(advice::advise, module)?)?;
+    module.add_function(wrap_pyfunction!(advice::advice_page, module)?)?;
+    module.add_function(wrap_pyfunction!(advice::advice_plan, module)?)?;
     module.add_function(wrap_pyfunction!(advice::check_plan, module)?)?;
     module.add_function(wrap_pyfunction!(advice::probe, module)?)?;
     module.add_function(wrap_pyfunction!(index::build, module)?)?;

@@ -176,6 +176,11 @@ impl Traffic {
         Traffic { prices, ..Traffic::default() }
     }
 
+    /// Returns the prices of the store.
+    pub fn prices(&self) -> Prices {
+        self.prices
+    }
+
     /// Counts `reads` reads of `bytes` bytes in all.
     pub fn count_reads(&self, reads: u64, bytes: u64) {
         self.reads.fetch_add(reads, Relaxed);

@@ -4,13 +4,14 @@ use std::path::PathBuf;
 
 use bathyal_advise::request::{DEFAULT_CONCURRENCY, MOST_CONCURRENCY};
 use bathyal_advise::{AdvicePrices, IndexLimits, SamplePace};
-use bathyal_console::byte_size;
 use bathyal_console::typed::{parse_recall, parse_threads};
+use bathyal_console::{Failure, byte_size};
 use bathyal_index::{DEFAULT_K, DEFAULT_RECALL, DEFAULT_SEED};
+use bathyal_kernels::Element;
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 
-use super::MetricArgument;
+use super::{MetricArgument, StoreArguments};
 
 /// `bathyal advise`.
 #[derive(Debug, Args)]
@@ -24,31 +25,46 @@ Examples:
   bathyal advise base.fbin --metric l2 --recall 0.95 --memory 2GB
   bathyal advise base.fbin queries.fbin --metric l2 --on dram --on /mnt/nvme --disk 50GB
   bathyal advise sample.fbin --vectors 100000000 --metric cosine --on disk.json --quick
-  bathyal advise base.fbin --metric l2 --output plan.json
+  bathyal advise --vectors 100000000 --dim 768 --metric cosine --memory 64GB
+  bathyal advise base.fbin --metric l2 --on s3://bucket/other.index --on remote://10.0.0.7/other.index
+  bathyal advise base.fbin --metric l2 --output plan.json --page advice.html
   bathyal build base.fbin my.index --metric l2 --advice plan.json
   bathyal advise my.index queries.fbin --metric l2 --check plan.json")]
 pub struct AdviseArguments {
-    /// Vectors: .fbin .f16bin .bf16bin .u8bin .i8bin .b1bin .fvecs .bvecs .npy; with --check, an index
-    pub data: PathBuf,
+    /// Vectors: .fbin .f16bin .bf16bin .u8bin .i8bin .b1bin .fvecs .bvecs .npy; with --check, an index.
+    /// Without vectors, give --vectors and --dim
+    #[arg(required_unless_present_any = ["vectors", "dim"])]
+    pub data: Option<PathBuf>,
     /// Queries like those to come, in the same format [default: vectors held out of the sample]
     pub queries: Option<PathBuf>,
     /// Metric: l2, ip, cosine, or hamming
     #[arg(long)]
     pub metric: MetricArgument,
-    /// Recall of searches
-    #[arg(long, default_value_t = DEFAULT_RECALL, value_parser = parse_recall)]
-    pub recall: f32,
+    /// Recall of searches; several, with commas between them, are answered from the same pilots. A plan is
+    /// that of the first
+    #[arg(long, value_delimiter = ',', default_values_t = [DEFAULT_RECALL], value_parser = parse_recall)]
+    pub recall: Vec<f32>,
     /// Neighbours per query
     #[arg(short, default_value_t = DEFAULT_K as u32,
           value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
     pub k: u32,
-    /// Vectors of the index, if DATA is only a sample of them
+    /// Vectors of the index, if DATA is only a sample of them, or if there is no DATA
     #[arg(long, value_name = "COUNT")]
     pub vectors: Option<u64>,
-    /// A place from which the index may be read: dram, a folder (its device is measured), or a profile that
+    /// Components of vectors that do not exist yet: data is assumed, and intervals are wide
+    #[arg(long, requires = "vectors", conflicts_with_all = ["data", "queries", "check"])]
+    pub dim: Option<u32>,
+    /// Element of vectors that do not exist yet: f32, f16, bf16, u8, i8 or b1
+    #[arg(long, requires = "dim", default_value_t = Element::F32)]
+    pub element: Element,
+    /// A place from which the index may be read: dram, mapped, mapped:node=N, mapped:PATH, a folder, the
+    /// address of an index on a memory node or in a bucket, all of which are measured, or a profile that
     /// `bathyal probe --output` wrote. May be repeated [default: dram, and the current folder]
     #[arg(long = "on", value_name = "PLACE")]
     pub places: Vec<PathBuf>,
+    /// Options of the stores of --on, or of the index that is checked
+    #[command(flatten)]
+    pub store: StoreArguments,
     /// Limits
     #[command(flatten)]
     pub limits: LimitArguments,
@@ -77,6 +93,10 @@ pub struct AdviseArguments {
     /// Write the plan of the best index to this file, for `bathyal build --advice`
     #[arg(long, value_name = "FILE", conflicts_with = "check")]
     pub output: Option<PathBuf>,
+    /// Write the answer to this file as a page for a browser, with a plot of size against speed; a file that
+    /// ends in .svg gets the plot alone, for the first recall
+    #[arg(long, value_name = "FILE.html", conflicts_with = "check")]
+    pub page: Option<PathBuf>,
     /// Compare the index DATA with this plan, by searching it with QUERIES
     #[arg(long, value_name = "PLAN", requires = "queries",
           conflicts_with_all = ["recall", "k", "vectors", "places", "concurrency", "threads", "families",
@@ -146,6 +166,16 @@ impl LimitArguments {
 }
 
 impl AdviseArguments {
+    /// Returns the first recall, and the others.
+    ///
+    /// # Errors
+    /// Without any recall.
+    pub fn recalls(&self) -> Result<(f32, Vec<f32>), Failure> {
+        let (first, others) =
+            self.recall.split_first().ok_or_else(|| Failure::usage("--recall needs a number"))?;
+        Ok((*first, others.to_vec()))
+    }
+
     /// Returns the time for the answer.
     pub fn pace(&self) -> SamplePace {
         match (self.quick, self.thorough) {

@@ -4,12 +4,13 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use bathyal_advise::{
-    Advice, AdviceOptions, AdviceRequest, AdviceTier, IndexPrediction, Interval, PlanComparison, PlanFile,
-    advise, compare_with_plan,
+    Advice, AdviceOptions, AdviceRequest, AdviceTier, AssumedData, IndexPrediction, Interval, PageFormat,
+    PlanComparison, PlanFile, VectorShape, advise, compare_with_plan,
 };
 use bathyal_console::{Console, Failure, byte_size};
-use bathyal_index::Index;
+use bathyal_index::{Index, OpenOptions};
 use bathyal_tier::Control;
+use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Progress;
 
 use crate::arguments::AdviseArguments;
@@ -18,15 +19,20 @@ pub(super) fn run(arguments: &AdviseArguments, console: &Console) -> Result<(), 
     if let Some(plan) = &arguments.check {
         return check(arguments, plan, console);
     }
-    let (data, metric) = console.open_vectors(&arguments.data)?.for_metric(arguments.metric.name)?;
+    let page = arguments.page.as_deref().map(PageFormat::of_file).transpose()?;
+    let progress = console.progress();
+    let (data, assumed) = data(arguments, console, &progress)?;
+    let (data, metric) = data.for_metric(arguments.metric.name)?;
     let queries = arguments.queries.as_ref().map(|path| console.open_vectors(path)).transpose()?;
     let queries = queries.map(|queries| queries.for_metric(arguments.metric.name)).transpose()?;
-    let progress = console.progress();
+    let (recall, more_recalls) = arguments.recalls()?;
     let request = AdviceRequest::new(AdviceOptions {
         metric,
         k: arguments.k as usize,
-        recall: arguments.recall,
+        recall,
+        more_recalls,
         vectors: arguments.vectors,
+        assumed,
         tiers: tiers(arguments, &progress)?,
         limits: arguments.limits.limits(),
         concurrency: arguments.concurrency,
@@ -39,6 +45,11 @@ pub(super) fn run(arguments: &AdviseArguments, console: &Console) -> Result<(), 
     })?;
     let advice = advise(&data, queries.as_ref().map(|(queries, _)| queries), &request, &progress)?;
     drop(progress);
+    if let Some((path, format)) = arguments.page.as_ref().zip(page) {
+        std::fs::write(path, format.text(&advice)?).map_err(|error| {
+            Failure::system(&error, format!("{}: cannot write the page: {error}", path.display()))
+        })?;
+    }
     if let Some(output) = &arguments.output {
         let Some(plan) = PlanFile::of(&advice, 0) else {
             let why = advice.notes.last().cloned().unwrap_or_default();
@@ -52,11 +63,29 @@ pub(super) fn run(arguments: &AdviseArguments, console: &Console) -> Result<(), 
     console.answer(&advice, &text(&advice))
 }
 
+/// Opens the vectors, or makes them by an assumption if there are none.
+fn data(
+    arguments: &AdviseArguments,
+    console: &Console,
+    progress: &dyn Progress,
+) -> Result<(VectorFile, Option<AssumedData>), Failure> {
+    match (&arguments.data, arguments.vectors, arguments.dim) {
+        (Some(data), ..) => Ok((console.open_vectors(data)?, None)),
+        (None, Some(count), Some(dim)) => {
+            let shape = VectorShape { element: arguments.element, dim: dim as usize, count };
+            let assumed = AssumedData::of_dim(shape.dim);
+            let data = assumed.vectors(shape, arguments.pace(), arguments.seed, progress)?;
+            Ok((data, Some(assumed)))
+        }
+        _ => Err(Failure::usage("give DATA, or --vectors and --dim of vectors that do not exist yet")),
+    }
+}
+
 /// Returns the tiers of `--on`: those that are folders are measured.
 fn tiers(arguments: &AdviseArguments, progress: &dyn Progress) -> Result<Vec<AdviceTier>, Failure> {
     let by_default = [PathBuf::from("dram"), PathBuf::from(".")];
     let places = if arguments.places.is_empty() { &by_default[..] } else { &arguments.places[..] };
-    Ok(places.iter().map(|place| AdviceTier::at(place, progress)).collect::<Result<_, _>>()?)
+    Ok(AdviceTier::all_at(places, &arguments.store.options()?, progress)?)
 }
 
 /// Compares an index with its plan.
@@ -66,7 +95,9 @@ fn check(arguments: &AdviseArguments, plan: &Path, console: &Console) -> Result<
     let queries = arguments.queries.as_deref().ok_or_else(|| Failure::usage("QUERIES is missing"))?;
     let (queries, _) = console.open_vectors(queries)?.for_metric(arguments.metric.name)?;
     let progress = console.progress();
-    let index = Index::open_attended(&arguments.data, &plan.open_options(), &progress)?;
+    let index = arguments.data.as_deref().ok_or_else(|| Failure::usage("DATA, the index, is missing"))?;
+    let options = OpenOptions { store: arguments.store.options()?, ..plan.open_options() };
+    let index = Index::open_attended(index, &options, &progress)?;
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
     let comparison = compare_with_plan(&plan, &index, &queries, control)?;
     drop(progress);
@@ -81,6 +112,16 @@ fn text(advice: &Advice) -> String {
          flight on {threads} threads\n{}",
         statistics(advice)
     );
+    text += &indexes_text(advice);
+    for other in &advice.other_recalls {
+        let _ = write!(text, "\n\nrecall@{k} {}{}", other.recall, indexes_text(other));
+    }
+    text
+}
+
+/// Returns the tables and the reasons of an answer for one recall.
+fn indexes_text(advice: &Advice) -> String {
+    let mut text = String::new();
     // Writing to a string does not fail.
     if !advice.indexes.ranked.is_empty() {
         let _ = write!(
@@ -90,7 +131,7 @@ fn text(advice: &Advice) -> String {
         );
     }
     for index in &advice.indexes.ranked {
-        let _ = write!(text, "\n{}", row(index, *concurrency));
+        let _ = write!(text, "\n{}", row(index, advice.concurrency));
     }
     for left_out in &advice.indexes.left_out {
         let (label, tier) = (&left_out.label, &left_out.tier);
@@ -109,8 +150,9 @@ fn statistics(advice: &Advice) -> String {
     let or_none = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.1}"));
     let of = &advice.statistics;
     format!(
-        "sample of {} vectors, {} queries: intrinsic dimension {}, relative contrast {}, copies {:.1}%; \
+        "{} of {} vectors, {} queries: intrinsic dimension {}, relative contrast {}, copies {:.1}%; \
          {:.1} s",
+        if advice.assumed.is_some() { "assumed sample" } else { "sample" },
         advice.sample_rows,
         advice.sample_queries,
         or_none(of.intrinsic_dimension),

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::ops::Range;
 use std::path::Path;
 
+use bathyal_advise::front_plot::PLOT_COLOURS;
 use bathyal_console::Failure;
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint};
 use plotters::prelude::*;
@@ -25,17 +26,6 @@ const MARGIN_NINES: f64 = 0.08;
 /// Recalls with a label, as far as they are on the axis.
 const LABELLED: [f64; 13] =
     [0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9995, 0.9999, 0.99999];
-
-/// Colours that people with colour-blindness tell apart (Okabe and Ito), in turn.
-const COLOURS: [RGBColor; 7] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(86, 180, 233),
-    RGBColor(230, 159, 0),
-    RGBColor(0, 0, 0),
-];
 
 /// The measurements of one index.
 pub(super) struct Curve<'a> {
@@ -139,7 +129,7 @@ fn draw(path: &Path, curves: &[Curve<'_>]) -> Result<(), Box<dyn Error>> {
         .x_label_formatter(&|recall| recall.to_string())
         .y_label_formatter(&|rate| format!("{rate:.0}"))
         .draw()?;
-    for (curve, colour) in curves.iter().zip(COLOURS.iter().cycle()) {
+    for (curve, colour) in curves.iter().zip(PLOT_COLOURS.iter().cycle()) {
         let mut points = measured(curve);
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         let line = chart.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))?;

@@ -56,3 +56,80 @@ fn bad_devices_and_plans_are_refused() {
     run("build base.fbin new --metric l2 --advice lying.json").fails(1, &["lying.json", "plan"]);
     run("build base.fbin new --metric l2 --advice p.json --family graph").fails(2, &["--advice"]);
 }
+
+#[test]
+fn the_answer_is_written_as_a_page_and_as_a_plot() {
+    let folder = copy();
+    let run = |line: &str| bathyal(folder.path(), line);
+    write_vectors(folder.path(), "more.fbin", 3_000, 16, 3);
+    let line = "advise more.fbin --metric l2 --quick --family cluster --threads 1 --on dram";
+    run(&format!("{line} --page advice.html")).good();
+    run(&format!("{line} --page advice.svg --memory 1KB")).good();
+    let several = run(&format!("{line} --recall 0.9,0.99 -k 5")).good();
+    assert!(several.contains("recall@5 0.9,") && several.contains("\n\nrecall@5 0.99\nindex "), "{several}");
+    run(&format!("{line} --recall 0.9,0.9")).fails(1, &["0.9 is given twice"]);
+    run(&format!("{line} --recall 0.9,high")).fails(2, &["high"]);
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    let page = read("advice.html");
+    assert!(page.starts_with("<!DOCTYPE html>") && page.contains("<td>cluster, codes of"), "{page}");
+    assert!(read("advice.svg").starts_with("<svg") && read("advice.svg").contains("cluster, codes of"));
+    // The ending is refused before the vectors are opened.
+    run("advise none.fbin --metric l2 --page advice.pdf").fails(1, &["advice.pdf", ".html", ".svg"]);
+    run("advise none.fbin --metric l2 --page none/advice.html").fails(1, &["none/advice.html", "folder"]);
+    run("advise none.fbin --metric l2 --page idx.svg --check p.json").fails(2, &["cannot be used with"]);
+}
+
+#[test]
+fn data_that_does_not_exist_yet_is_assumed() {
+    let folder = copy();
+    let run = |line: &str| bathyal(folder.path(), line);
+    let line = "advise --vectors 1000000 --metric l2 --quick --family cluster --threads 1 --on dram";
+    let advice = run(&format!("{line} --dim 48 --json --page page.html --output plan.json")).json();
+    assert_eq!((&advice["vectors"], &advice["dim"]), (&1_000_000.into(), &48.into()));
+    assert!(advice["assumed"]["widened_by"].as_f64().is_some_and(|factor| factor > 1.0), "{advice}");
+    let page = std::fs::read_to_string(folder.path().join("page.html")).unwrap();
+    assert!(page.contains("no data was given"), "{page}");
+    let text = run(&format!("{line} --dim 48 --element u8")).good();
+    assert!(text.contains("of 48 u8") && text.contains("assumed sample of "), "{text}");
+    assert!(text.contains("note: no data was given"), "{text}");
+    let bits = "advise --vectors 5000 --dim 64 --element b1 --metric hamming --quick --family flat --on dram";
+    assert!(run(bits).good().contains("(hamming)"));
+    run("advise --metric l2").fails(2, &["DATA"]);
+    run("advise --vectors 1000000 --metric l2").fails(2, &["--dim"]);
+    run("advise --dim 48 --metric l2").fails(2, &["--vectors"]);
+    run("advise base.fbin --vectors 4000 --dim 48 --metric l2").fails(2, &["cannot be used with"]);
+    run("advise --vectors 4000 --element u8 --metric l2").fails(2, &["--dim"]);
+    run("advise --vectors 4000 --dim 0 --metric l2 --on dram").fails(1, &["dim"]);
+    run("advise --vectors 100 --dim 8 --metric l2 --on dram").fails(1, &["100 vectors", "2000"]);
+    run("advise --vectors 5000000000 --dim 8 --metric l2 --on dram").fails(1, &["4294967295"]);
+    run("advise --vectors 4000 --dim 8 --metric hamming --on dram").fails(1, &["hamming"]);
+}
+
+#[test]
+fn mapped_memory_is_measured_and_holds_the_pages_of_an_index() {
+    let folder = copy();
+    let run = |line: &str| bathyal(folder.path(), line);
+    write_vectors(folder.path(), "more.fbin", 3_000, 16, 3);
+    let region = vec![7; 4 << 20];
+    std::fs::write(folder.path().join("region"), &region).unwrap();
+    let line = "advise more.fbin --metric l2 --quick --family graph --family cluster --threads 1 --json";
+    let advice = run(&format!("{line} --on dram --on mapped:region")).json();
+    assert_eq!(advice["devices"][1]["kind"], "mapped", "{advice}");
+    let of = |tier: &str, family: &str| {
+        let ranked = advice["ranked"].as_array().unwrap();
+        let one = ranked.iter().find(|one| one["tier"] == tier && one["build"]["family"] == family);
+        one.unwrap_or_else(|| panic!("{family} on {tier}: {advice}")).clone()
+    };
+    for label in ["graph", "cluster"] {
+        let (dram, mapped) = (of("dram", label), of("mapped:region", label));
+        assert_eq!(mapped["label"], dram["label"]);
+        assert_eq!(mapped["disk_bytes"], dram["disk_bytes"], "{label}");
+        // Pages in a file or on a device are no memory of the process.
+        let bytes = |one: &serde_json::Value| one["dram_bytes"]["value"].as_f64().unwrap();
+        assert!(bytes(&mapped) < bytes(&dram), "{label}: {} {}", bytes(&mapped), bytes(&dram));
+    }
+    let kept = std::fs::read(folder.path().join("region")).unwrap();
+    assert!(kept == region, "the place is measured, and not changed");
+    run(&format!("{line} --on mapped:none")).fails(1, &["none"]);
+    run(&format!("{line} --on mapped:node=999")).fails(1, &["999"]);
+}

@@ -286,3 +286,37 @@ fn an_index_can_be_changed_after_its_writers_were_killed() {
     assert_eq!(report["sound"], true);
     bathyal(folder, "insert saved few.fbin").fails(1, &["memory of a node", "bathyal copy"]);
 }
+
+/// A node is measured by the index that it holds, and an index is advised, built there and compared.
+#[test]
+fn an_index_is_advised_for_the_memory_of_a_node() {
+    let folder = copy();
+    let folder = folder.path();
+    write_vectors(folder, "more.fbin", 3_000, 16, 3);
+    write_vectors(folder, "asked.fbin", 60, 16, 4);
+    let node = Running::new(folder, "--capacity 256MiB --load idx", 2);
+    let url = format!("remote://{}", node.address);
+    let keys = format!("{KEYS} --store-option transport=tcp");
+    let advise = "advise more.fbin asked.fbin --metric l2 --quick --family cluster --threads 1";
+    let line = format!("{advise} --on {url}/idx {keys} --json --output plan.json");
+    let advice = bathyal(folder, &line).json();
+    let device = &advice["devices"][0];
+    assert_eq!((&device["kind"], &device["profile"]["kind"]), (&"node".into(), &"remote".into()));
+    assert!(device["profile"]["latency_ns"].as_u64() > Some(0), "{device}");
+    bathyal(folder, &format!("build more.fbin {url}/advised --metric l2 --advice plan.json {keys} --json"))
+        .json();
+    let check = format!("advise {url}/advised asked.fbin --metric l2 --check plan.json {keys} --json");
+    let compared = bathyal(folder, &check).json();
+    let number = |name: &str| {
+        let numbers = compared["numbers"].as_array().unwrap();
+        numbers.iter().find(|number| number["name"] == name).unwrap_or_else(|| panic!("{name}"))
+    };
+    // The whole set is as large as the sample, apart from held-out queries, so that pilots tell its reads.
+    for name in ["reads a query", "bytes a query", "index bytes"] {
+        assert_eq!(number(name)["within"], true, "{name}: {}", number(name));
+    }
+    bathyal(folder, &format!("{advise} --on {url}/none {keys}"))
+        .fails(1, &["none", "measured by reads of an index there"]);
+    bathyal(folder, &format!("{advise} --on dram {keys}")).fails(1, &["store options", "address"]);
+    bathyal(folder, &format!("{advise} --on gpu")).fails(1, &["gpu", "graphics card"]);
+}

@@ -1,0 +1,367 @@
+//! The places of a request from which an index may be read: memory, memory that is mapped, a folder, another
+//! machine's memory, a bucket, or the profile of any of them.
+
+use crate::request::AdviceTier;
+use bathyal_index::cost::demand::{Bound, Demand, Execution, Prediction};
+use bathyal_index::cost::store::{StoreBound, StoreTimes};
+use bathyal_index::{IndexError, StoreOptions, TierChoice, find, probe_store};
+use bathyal_store::StoreError;
+use bathyal_tier::backend::mapped::MappedOptions;
+use bathyal_tier::probe::{
+    MemoryProbeOptions, Mode, ProbeCell, ProbeOptions, probe_directory_with, probe_memory,
+};
+use bathyal_tier::{TierError, TierProfile};
+use bathyal_vectors::progress::Progress;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Bytes of the file that measures a folder's device, or of measured memory, and the longest times of writing
+/// and of reading it: less than in a probe by itself, since an answer should take seconds.
+const PROBE_BYTES: u64 = 256 << 20;
+const PROBE_WRITE_TIME: Duration = Duration::from_millis(1_000);
+const PROBE_READ_TIME: Duration = Duration::from_millis(2_500);
+/// Steps of the progress of a measurement, which reports its progress as a share.
+const STEPS: u64 = 1000;
+/// Processor nanoseconds of a request to an object store and of its response, measured on small ranges.
+const REQUEST_NS: f64 = 45_000.0;
+/// The spread of the first byte of a store that was not measured (cloud-native-vector-search, section 2.3.1).
+const USUAL_SPREAD: f64 = 0.4;
+/// Dollars of a million reads of a store of which only a profile is given: the list price of Amazon and of
+/// Google.
+const LIST_MILLION_READS: f64 = 0.4;
+/// Factor by which numbers of a profile may contradict each other: they are measured one after the other.
+const CONTRADICTION: f64 = 3.0;
+/// The most threads whose reads add up to the rate of a profile, each with its own reads in flight.
+const MOST_THREADS: f64 = 512.0;
+/// Standard deviations from the median to the 99th percentile of a normal distribution.
+const TO_P99: f64 = 2.326;
+/// The bytes of the reads by which the first byte is judged: so few that their transfer takes no time.
+const FIRST_BYTES: u32 = 4096;
+
+/// The kinds of places, which differ in what a read costs and in how an index there is searched.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PlaceKind {
+    /// The memory of this process. Reads are part of the processor time.
+    Memory,
+    /// Memory that loads reach, such as CXL memory.
+    Mapped,
+    /// Files of this machine.
+    #[default]
+    Files,
+    /// The memory of other machines.
+    Node,
+    /// An object store.
+    Bucket(StoreCosts),
+}
+
+/// The numbers of an object store that a profile does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct StoreCosts {
+    /// Standard deviation of the logarithm of the time to the first byte.
+    pub spread: f64,
+    /// Dollars of a million read requests.
+    pub million_reads: f64,
+    /// Dollars of 10^9 bytes that leave the store.
+    pub gigabyte: f64,
+}
+
+impl StoreCosts {
+    /// The costs of a store of which only a profile is given.
+    const UNKNOWN: StoreCosts =
+        StoreCosts { spread: USUAL_SPREAD, million_reads: LIST_MILLION_READS, gigabyte: 0.0 };
+}
+
+impl AdviceTier {
+    /// Returns the tiers that `places` name, as [`AdviceTier::at`].
+    ///
+    /// # Errors
+    /// Those of [`AdviceTier::at`]; [`IndexError::Parameter`] for options of a store without an address.
+    pub fn all_at(
+        places: &[PathBuf],
+        store: &StoreOptions,
+        progress: &dyn Progress,
+    ) -> Result<Vec<AdviceTier>, IndexError> {
+        if !store.is_empty() && !places.iter().any(|place| is_address(place)) {
+            let what = "store options are for the addresses of stores, and none of the places is an address";
+            return Err(IndexError::Parameter(what.into()));
+        }
+        places.iter().map(|place| AdviceTier::at(place, store, progress)).collect()
+    }
+
+    /// Returns the tier that `place` names: `dram`, `mapped` or `mapped:PLACE`, the address of an index on a
+    /// memory node or in a bucket, a folder, or the file of a profile that a probe wrote. All but `dram` and
+    /// profiles are measured: a folder by a file that is written there and removed again, a node or a bucket
+    /// by reads of the index at the address, for which `store` has options.
+    ///
+    /// # Errors
+    /// Errors of the file, the folder or the store; a place that cannot be measured;
+    /// [`IndexError::Cancelled`].
+    pub fn at(place: &Path, store: &StoreOptions, progress: &dyn Progress) -> Result<AdviceTier, IndexError> {
+        let name = place.display().to_string();
+        if is_address(place) {
+            return in_store(place, name, store, progress);
+        }
+        match name.parse::<TierChoice>() {
+            Ok(TierChoice::Dram) => Ok(AdviceTier::dram()),
+            Ok(TierChoice::Mapped(memory)) => {
+                let profile = measure_memory(&memory, progress)?;
+                let choice = TierChoice::Mapped(memory);
+                Ok(AdviceTier { name, choice, profile, kind: PlaceKind::Mapped })
+            }
+            Ok(TierChoice::Card) => Err(IndexError::Parameter(
+                "gpu: no prediction is made for the memory of a graphics card; name dram for an index whose \
+                 codes a card scans"
+                    .into(),
+            )),
+            Ok(TierChoice::File) | Err(_) if place.is_dir() => {
+                Ok(AdviceTier::file(name, measure_folder(place, progress)?))
+            }
+            Ok(TierChoice::File) | Err(_) => Ok(AdviceTier::of_profile(name, TierProfile::from_file(place)?)),
+        }
+    }
+
+    /// Returns the tier of a device by its profile alone, which says what kind of place it is.
+    pub fn of_profile(name: impl Into<String>, profile: TierProfile) -> AdviceTier {
+        let kind = match profile.kind.as_str() {
+            "object" => PlaceKind::Bucket(StoreCosts::UNKNOWN),
+            "remote" => PlaceKind::Node,
+            _ if profile.addressable => PlaceKind::Mapped,
+            _ => PlaceKind::Files,
+        };
+        let choice = match kind {
+            PlaceKind::Mapped => TierChoice::Mapped(MappedOptions::default()),
+            _ => TierChoice::File,
+        };
+        AdviceTier { name: name.into(), choice, profile, kind }
+    }
+
+    /// Returns true if the device moves single cache lines, so that layouts without gaps suit it.
+    pub(crate) fn moves_lines(&self) -> bool {
+        matches!(self.kind, PlaceKind::Memory | PlaceKind::Mapped | PlaceKind::Node)
+    }
+
+    /// Returns a note if the numbers of the profile contradict each other, so that one of them is wrong.
+    pub(crate) fn contradiction(&self) -> Option<String> {
+        let TierProfile { granularity, latency_ns, iops, bandwidth_bytes_per_s, depth, .. } = self.profile;
+        if self.is_dram() {
+            return None;
+        }
+        let read_bytes = iops * f64::from(granularity);
+        if read_bytes > CONTRADICTION * bandwidth_bytes_per_s {
+            return Some(format!(
+                "the profile of {} contradicts itself: {iops:.0} reads/s of {granularity} B are {:.1} times \
+                 its bandwidth; measure the device again",
+                self.name,
+                read_bytes / bandwidth_bytes_per_s
+            ));
+        }
+        // Little's law: so many reads are in flight on the average.
+        let in_flight = iops * latency_ns as f64 / 1e9;
+        (depth > 0 && in_flight > MOST_THREADS * f64::from(depth)).then(|| {
+            format!(
+                "the profile of {} contradicts itself: {iops:.0} reads/s of {:.1} us each need \
+                 {in_flight:.0} in flight, and its depth is {depth}; measure the device again",
+                self.name,
+                latency_ns as f64 / 1e3
+            )
+        })
+    }
+
+    /// Predicts a search. Reads from memory nodes and buckets take processor time that pilots do not measure.
+    pub(crate) fn predict(&self, demand: &Demand, execution: &Execution) -> Prediction {
+        match self.kind {
+            PlaceKind::Bucket(costs) => in_bucket(demand, execution, &self.profile, costs),
+            PlaceKind::Node => {
+                let issue_ns = self.profile.issue_ns as f64;
+                demand.on(&self.profile, &Execution { issue_ns, ..*execution })
+            }
+            _ => demand.on(&self.profile, execution),
+        }
+    }
+
+    /// Returns the dollars of the requests of a query.
+    pub(crate) fn dollars_a_query(&self, reads: f64, bytes: f64) -> f64 {
+        match self.kind {
+            PlaceKind::Bucket(costs) => reads / 1e6 * costs.million_reads + bytes / 1e9 * costs.gigabyte,
+            _ => 0.0,
+        }
+    }
+}
+
+/// Predicts a search of an index in an object store.
+fn in_bucket(demand: &Demand, execution: &Execution, profile: &TierProfile, costs: StoreCosts) -> Prediction {
+    let times = StoreTimes {
+        first_byte_ns: profile.latency_ns as f64,
+        spread: costs.spread,
+        requests_per_s: profile.iops,
+        bytes_per_s: profile.bandwidth_bytes_per_s,
+        request_ns: REQUEST_NS,
+    };
+    let concurrency = f64::from(execution.threads * execution.in_flight);
+    let found = times.predict(demand, demand.rounds.max(1.0), concurrency, f64::from(execution.threads));
+    let bound = match found.bound {
+        StoreBound::Latency => Bound::Latency,
+        StoreBound::Requests => Bound::Iops,
+        StoreBound::Bandwidth => Bound::Bandwidth,
+        StoreBound::Processor => Bound::Compute,
+    };
+    Prediction { qps: found.qps, latency_ns: found.latency_ns, bound, ..demand.on(profile, execution) }
+}
+
+/// Returns true if a place is the address of an index in a store.
+fn is_address(place: &Path) -> bool {
+    place.to_str().is_some_and(|text| text.contains("://"))
+}
+
+/// Measures the store of the index at an address.
+fn in_store(
+    place: &Path,
+    name: String,
+    store: &StoreOptions,
+    progress: &dyn Progress,
+) -> Result<AdviceTier, IndexError> {
+    let options = ProbeOptions { read_time: PROBE_READ_TIME, ..ProbeOptions::from(Mode::Quick) };
+    let report = reported(progress, |go_on| probe_store(place, store, &options, go_on));
+    let report = report.map_err(|error| match error {
+        missing @ (IndexError::NotAnIndex { .. } | IndexError::Store(StoreError::Missing { .. })) => {
+            IndexError::Parameter(format!(
+                "{missing}; a store is measured by reads of an index there: name one that exists, or give \
+                 the profile of a store like it"
+            ))
+        }
+        other => other,
+    })?;
+    let profile = report.profile;
+    let kind = match find(place, &[], store)?.traffic() {
+        None => PlaceKind::Node,
+        Some(traffic) => {
+            let prices = traffic.prices();
+            PlaceKind::Bucket(StoreCosts {
+                spread: spread(&report.cells),
+                million_reads: prices.million_reads,
+                gigabyte: prices.gigabyte,
+            })
+        }
+    };
+    // The times of a bucket are distributed around the median.
+    let median = first_byte(&report.cells).map_or(profile.latency_ns, |cell| cell.p50_ns);
+    let latency_ns = if kind == PlaceKind::Node { profile.latency_ns } else { median };
+    Ok(AdviceTier { name, choice: TierChoice::File, profile: TierProfile { latency_ns, ..profile }, kind })
+}
+
+/// Returns the reads by which the first byte is judged: small ones, one at a time.
+fn first_byte(cells: &[ProbeCell]) -> Option<&ProbeCell> {
+    cells.iter().min_by_key(|cell| (cell.block_bytes.abs_diff(FIRST_BYTES), cell.depth))
+}
+
+/// Returns the standard deviation of the logarithm of the time to the first byte.
+fn spread(cells: &[ProbeCell]) -> f64 {
+    let measured = first_byte(cells).filter(|cell| cell.p50_ns > 0 && cell.p99_ns >= cell.p50_ns);
+    measured.map_or(USUAL_SPREAD, |cell| (cell.p99_ns as f64 / cell.p50_ns as f64).ln() / TO_P99)
+}
+
+/// Measures the device of a folder in a few seconds.
+fn measure_folder(folder: &Path, progress: &dyn Progress) -> Result<TierProfile, IndexError> {
+    let options = ProbeOptions {
+        file_bytes: PROBE_BYTES,
+        write_time: PROBE_WRITE_TIME,
+        read_time: PROBE_READ_TIME,
+        ..ProbeOptions::from(Mode::Quick)
+    };
+    let report = reported(progress, |go_on| Ok(probe_directory_with(folder, &options, go_on)?))?;
+    Ok(report.profile)
+}
+
+/// Measures memory in a few seconds.
+fn measure_memory(memory: &MappedOptions, progress: &dyn Progress) -> Result<TierProfile, IndexError> {
+    let options = MemoryProbeOptions { bytes: PROBE_BYTES, ..MemoryProbeOptions::from(Mode::Quick) };
+    let report = reported(progress, |go_on| Ok(probe_memory(memory, &options, go_on)?))?;
+    Ok(report.profile)
+}
+
+/// Runs a measurement, which reports its progress as a share and ends if the caller wants that.
+fn reported<T>(
+    progress: &dyn Progress,
+    measurement: impl FnOnce(&(dyn Fn(f64) -> bool + Sync)) -> Result<T, IndexError>,
+) -> Result<T, IndexError> {
+    progress.stage("measuring the device", STEPS);
+    let go_on = |share: f64| {
+        progress.advance((share * STEPS as f64) as u64);
+        !progress.cancelled()
+    };
+    measurement(&go_on).map_err(|error| match error {
+        IndexError::Tier(TierError::Cancelled) => IndexError::Cancelled,
+        other => other,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn store() -> AdviceTier {
+        let profile = TierProfile {
+            kind: "object".into(),
+            granularity: 1,
+            alignment: 1,
+            addressable: false,
+            latency_ns: 31_000_000,
+            iops: 20_000.0,
+            bandwidth_bytes_per_s: 625e6,
+            ..AdviceTier::dram().profile
+        };
+        AdviceTier::of_profile("bucket", profile)
+    }
+
+    #[test]
+    fn each_kind_of_place_is_predicted_by_its_own_equation() {
+        let demand = Demand { rounds: 4.0, reads: 80.0, moved_bytes: 80.0 * 4096.0, compute_ns: 1e5 };
+        let execution = Execution { threads: 4, in_flight: 1, issue_ns: 0.0 };
+        let bucket = store();
+        let slow = bucket.predict(&demand, &execution);
+        // Four waits for the slowest of 20 requests: more than four median first bytes, less than 20.
+        assert!(slow.latency_ns > 4.0 * 31e6 && slow.latency_ns < 20.0 * 31e6, "{slow:?}");
+        assert_eq!(slow.bound, Bound::Latency);
+        let many = bucket.predict(&demand, &Execution { threads: 64, in_flight: 64, issue_ns: 0.0 });
+        assert_eq!((many.bound, many.qps.round()), (Bound::Iops, 250.0));
+        assert!((bucket.dollars_a_query(80.0, 1e6) - 80.0 * 0.4e-6).abs() < 1e-12);
+        // The processor posts the reads of a memory node.
+        let profile = TierProfile { kind: "remote".into(), latency_ns: 1, issue_ns: 5_000, ..bucket.profile };
+        let node = AdviceTier::of_profile("node", TierProfile { iops: 1e9, ..profile });
+        let rate = node.predict(&demand, &execution).compute_qps;
+        assert!((rate - 4e9 / (1e5 + 80.0 * 5_000.0)).abs() < 1.0, "{rate}");
+        assert_eq!(node.dollars_a_query(80.0, 1e6), 0.0);
+    }
+
+    #[test]
+    fn numbers_that_contradict_each_other_are_noted() {
+        let file = TierProfile {
+            kind: "file".into(),
+            granularity: 4096,
+            latency_ns: 80_000,
+            iops: 1e5,
+            bandwidth_bytes_per_s: 2e9,
+            depth: 64,
+            ..store().profile
+        };
+        let note = |profile| AdviceTier::file("disk", profile).contradiction().unwrap_or_default();
+        assert_eq!((note(file.clone()), AdviceTier::dram().contradiction()), (String::new(), None));
+        assert!(note(TierProfile { iops: 1e8, ..file.clone() }).contains("times its bandwidth"));
+        let fast = TierProfile { iops: 1e9, bandwidth_bytes_per_s: 1e13, ..file };
+        assert!(note(fast.clone()).contains("its depth is 64"), "{}", note(fast));
+    }
+
+    #[test]
+    fn a_profile_names_its_kind_of_place() {
+        let with = |kind: &str, addressable| {
+            let profile = TierProfile { kind: kind.into(), addressable, ..store().profile };
+            AdviceTier::of_profile("device", profile).kind
+        };
+        assert_eq!(with("file", false), PlaceKind::Files);
+        assert_eq!(with("remote", false), PlaceKind::Node);
+        assert_eq!(with("mapped", true), PlaceKind::Mapped);
+        assert_eq!(with("object", false), PlaceKind::Bucket(StoreCosts::UNKNOWN));
+    }
+}
