@@ -13,6 +13,12 @@ use std::time::Duration;
 const PROBE_BYTES: u64 = 256 << 20;
 const PROBE_WRITE_TIME: Duration = Duration::from_millis(1_000);
 const PROBE_READ_TIME: Duration = Duration::from_millis(2_500);
+/// The same for the choice of a default: a few numbers in a fraction of a second.
+const BRIEF_BYTES: u64 = 64 << 20;
+const BRIEF_WRITE_TIME: Duration = Duration::from_millis(300);
+const BRIEF_CELL_TIME: Duration = Duration::from_millis(25);
+const BRIEF_BLOCKS: [u32; 2] = [4096, 1 << 20];
+const BRIEF_DEPTHS: [u32; 3] = [1, 16, 128];
 /// Steps of the progress of a measurement, which reports its progress as a share.
 const STEPS: u64 = 1000;
 
@@ -27,25 +33,53 @@ impl AdviceTier {
             return Ok(AdviceTier::dram());
         }
         let name = place.display().to_string();
-        let profile = if place.is_dir() { measure(place, progress)? } else { TierProfile::from_file(place)? };
+        let profile = match place.is_dir() {
+            true => measure(place, &usual(), progress)?,
+            false => TierProfile::from_file(place)?,
+        };
         Ok(AdviceTier::file(name, profile))
+    }
+
+    /// Returns the tier of a folder, whose device is measured in half a second: less exact than
+    /// [`AdviceTier::at`].
+    ///
+    /// # Errors
+    /// As [`AdviceTier::at`].
+    pub(crate) fn briefly(folder: &Path, progress: &dyn Progress) -> Result<AdviceTier, IndexError> {
+        let options = ProbeOptions {
+            file_bytes: BRIEF_BYTES,
+            write_time: BRIEF_WRITE_TIME,
+            cell_time: BRIEF_CELL_TIME,
+            blocks: BRIEF_BLOCKS.to_vec(),
+            depths: BRIEF_DEPTHS.to_vec(),
+            ..usual()
+        };
+        Ok(AdviceTier::file(folder.display().to_string(), measure(folder, &options, progress)?))
     }
 }
 
-/// Measures the device of a folder in a few seconds.
-fn measure(folder: &Path, progress: &dyn Progress) -> Result<TierProfile, IndexError> {
-    let options = ProbeOptions {
+/// Returns the options of a measurement for an advice.
+fn usual() -> ProbeOptions {
+    ProbeOptions {
         file_bytes: PROBE_BYTES,
         write_time: PROBE_WRITE_TIME,
         read_time: PROBE_READ_TIME,
         ..ProbeOptions::from(Mode::Quick)
-    };
+    }
+}
+
+/// Measures the device of a folder.
+fn measure(
+    folder: &Path,
+    options: &ProbeOptions,
+    progress: &dyn Progress,
+) -> Result<TierProfile, IndexError> {
     progress.stage("measuring the device", STEPS);
     let go_on = |share: f64| {
         progress.advance((share * STEPS as f64) as u64);
         !progress.cancelled()
     };
-    match probe_directory_with(folder, &options, &go_on) {
+    match probe_directory_with(folder, options, &go_on) {
         Ok(report) => Ok(report.profile),
         Err(TierError::Cancelled) => Err(IndexError::Cancelled),
         Err(error) => Err(error.into()),

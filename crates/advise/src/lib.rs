@@ -8,12 +8,17 @@
 //! * [`law`]: the growth of a counter with the number of vectors;
 //! * [`prediction`]: what the laws and the plan of the build say of the whole set;
 //! * [`ranking`]: the order of the candidates, and the reasons of those that are left out;
-//! * [`plan_file`], [`comparison`]: a prediction that is kept, and its comparison with the built index.
+//! * [`plan_file`], [`comparison`], [`explained`]: a prediction that is kept, and its comparison with the
+//!   built index and with explained queries;
+//! * [`default_family`]: the family of a build that names none.
 
 mod advice;
+mod available_memory;
 pub mod candidates;
 pub mod comparison;
+pub mod default_family;
 mod device;
+pub mod explained;
 mod interval;
 pub mod law;
 mod memory_law;
@@ -29,6 +34,8 @@ pub mod statistics;
 pub use advice::{Advice, AdvisedDevice, advise};
 pub use candidates::AdvisedOptions;
 pub use comparison::{ComparedNumber, PlanComparison, compare_with_plan};
+pub use default_family::{ChoiceCandidate, FamilyChoice};
+pub use explained::{ExplainedByPlan, PlanDeviation};
 pub use interval::Interval;
 pub use plan_file::{PLAN_VERSION, PlanFile};
 pub use prediction::{IndexPrediction, PredictedLoad};

@@ -38,7 +38,7 @@ pub(crate) struct AdviceKeywords {
     work_folder: Option<PathBuf>,
 }
 
-/// Returns the advice as JSON, and the plan of the recommended index, if there is one.
+/// Returns the advice as JSON, and the plans of the ranked indexes.
 #[pyfunction]
 pub(crate) fn advise(
     py: Python<'_>,
@@ -46,7 +46,7 @@ pub(crate) fn advise(
     queries: Option<&Bound<'_, PyAny>>,
     arguments: AdviceKeywords,
     progress: Option<Py<PyAny>>,
-) -> PyResult<(String, Option<String>)> {
+) -> PyResult<(String, Vec<String>)> {
     let name = metric(&arguments.metric)?;
     let (data, metric) = vectors(data, "data")?.for_metric(name).map_err(Failure::from)?;
     let queries = queries.map(|queries| vectors(queries, "queries")).transpose()?;
@@ -74,21 +74,27 @@ pub(crate) fn advise(
             ..AdviceOptions::default()
         })?;
         let advice = find_advice(&data, queries.as_ref().map(|(queries, _)| queries), &request, watch)?;
-        let plan = PlanFile::of(&advice, 0).map(|plan| plan.text()).transpose()?;
-        Ok((serde_json::to_string(&advice)?, plan))
+        let plans = (0..advice.indexes.ranked.len()).filter_map(|rank| PlanFile::of(&advice, rank));
+        let plans = plans.map(|plan| plan.text()).collect::<Result<_, _>>()?;
+        Ok((serde_json::to_string(&advice)?, plans))
     })
 }
 
-/// Compares the index at `path` with the text of its plan, by a search with `queries`; returns JSON.
+/// Compares the index at `path` with the text of its plan, or with the plan that it keeps, by a search with
+/// `queries`; returns JSON.
 #[pyfunction]
+#[pyo3(signature = (path, plan, queries, progress))]
 pub(crate) fn check_plan(
     py: Python<'_>,
     path: PathBuf,
-    plan: &str,
+    plan: Option<&str>,
     queries: &Bound<'_, PyAny>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
-    let plan = PlanFile::parse(plan).map_err(|why| PyValueError::new_err(format!("plan: {why}")))?;
+    let plan = match plan {
+        Some(text) => PlanFile::parse(text).map_err(|why| PyValueError::new_err(format!("plan: {why}")))?,
+        None => PlanFile::kept_at(&path).map_err(Failure::from)?,
+    };
     let (queries, _) =
         vectors(queries, "queries")?.for_metric(metric(&plan.metric)?).map_err(Failure::from)?;
     run_detached(py, progress, |watch| -> Result<_, Failure> {

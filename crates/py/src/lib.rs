@@ -8,6 +8,7 @@ mod advice;
 mod answers;
 mod arrays;
 mod awaited;
+mod building;
 mod collection;
 mod command;
 mod detached;
@@ -43,8 +44,8 @@ fn _bathyal(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(advice::advise, module)?)?;
     module.add_function(wrap_pyfunction!(advice::check_plan, module)?)?;
     module.add_function(wrap_pyfunction!(advice::probe, module)?)?;
-    module.add_function(wrap_pyfunction!(index::build, module)?)?;
-    module.add_function(wrap_pyfunction!(index::plan, module)?)?;
+    module.add_function(wrap_pyfunction!(building::build, module)?)?;
+    module.add_function(wrap_pyfunction!(building::plan, module)?)?;
     module.add_function(wrap_pyfunction!(index::compact, module)?)?;
     module.add_function(wrap_pyfunction!(index::list_families, module)?)?;
     module.add_function(wrap_pyfunction!(index::verify, module)?)?;

@@ -26,15 +26,15 @@ Examples:
   bathyal advise sample.fbin --vectors 100000000 --metric cosine --on disk.json --quick
   bathyal advise base.fbin --metric l2 --output plan.json
   bathyal build base.fbin my.index --metric l2 --advice plan.json
-  bathyal advise my.index queries.fbin --metric l2 --check plan.json")]
+  bathyal advise my.index queries.fbin --check")]
 pub struct AdviseArguments {
     /// Vectors: .fbin .f16bin .bf16bin .u8bin .i8bin .b1bin .fvecs .bvecs .npy; with --check, an index
     pub data: PathBuf,
     /// Queries like those to come, in the same format [default: vectors held out of the sample]
     pub queries: Option<PathBuf>,
-    /// Metric: l2, ip, cosine, or hamming
-    #[arg(long)]
-    pub metric: MetricArgument,
+    /// Metric: l2, ip, cosine, or hamming [default with --check: that of the plan]
+    #[arg(long, required_unless_present = "check")]
+    pub metric: Option<MetricArgument>,
     /// Recall of searches
     #[arg(long, default_value_t = DEFAULT_RECALL, value_parser = parse_recall)]
     pub recall: f32,
@@ -77,11 +77,12 @@ pub struct AdviseArguments {
     /// Write the plan of the best index to this file, for `bathyal build --advice`
     #[arg(long, value_name = "FILE", conflicts_with = "check")]
     pub output: Option<PathBuf>,
-    /// Compare the index DATA with this plan, by searching it with QUERIES
-    #[arg(long, value_name = "PLAN", requires = "queries",
+    /// Compare the index DATA with this plan, by searching it with QUERIES [default: the plan that the index
+    /// keeps, of a build with --advice]
+    #[arg(long, value_name = "PLAN", num_args = 0..=1,
           conflicts_with_all = ["recall", "k", "vectors", "places", "concurrency", "threads", "families",
                                 "quick", "thorough", "seed", "work_folder", "LimitArguments"])]
-    pub check: Option<PathBuf>,
+    pub check: Option<Option<PathBuf>>,
 }
 
 /// The limits of an index.
