@@ -69,7 +69,8 @@ fn bad_devices_and_plans_are_refused() {
             .fails(2, &["cannot be used with"]);
     }
     run("advise idx queries.fbin --check").fails(1, &["idx", "keeps no plan"]);
-    run("advise --check idx").fails(2, &["QUERIES", "bathyal advise INDEX QUERIES --check"]);
+    run("advise --check idx").fails(2, &["DATA"]);
+    run("advise idx --check").fails(2, &["bathyal advise INDEX QUERIES --check"]);
     run("build base.fbin new --metric l2 --advice lying.json").fails(1, &["lying.json", "plan"]);
     run("build base.fbin new --metric l2 --advice p.json --family graph").fails(2, &["--advice"]);
 }
