@@ -23,10 +23,10 @@ COLUMNS = ("index", "on", "disk MB", "memory MB", "reads", "kB read", "queries/s
 class Advice:
     """The predicted indexes that meet the limits, the best first. A notebook shows them as a table."""
 
-    def __init__(self, report: dict[str, Any], plan: str | None) -> None:
+    def __init__(self, report: dict[str, Any], plans: Sequence[str]) -> None:
         self.report = report
         """All numbers, as ``bathyal advise --json`` prints them."""
-        self._plan = plan
+        self._plans = plans
 
     @property
     def ranked(self) -> list[dict[str, Any]]:
@@ -51,7 +51,7 @@ class Advice:
     def other_recalls(self) -> list[Advice]:
         """The advice for the other recalls, if several were given."""
         reports = self.report.get("other_recalls", [])
-        return [Advice(report, _bathyal.advice_plan(json.dumps(report))) for report in reports]
+        return [Advice(report, _bathyal.advice_plans(json.dumps(report))) for report in reports]
 
     @property
     def notes(self) -> list[str]:
@@ -60,29 +60,29 @@ class Advice:
         return notes
 
     def build_options(self, rank: int = 0) -> dict[str, Any]:
-        """Returns the keywords of :func:`build` for the index number ``rank``, from 0: its metric, family, seed
-        and options.
+        """Returns the keywords of :func:`build` for the index number ``rank``, from 0: its ``metric``, and its
+        plan (``advice``) with the family, the options and the seed. The index keeps the plan.
 
         Raises:
             ValueError: there is no such index.
         """
-        if not 0 <= rank < len(self.ranked):
-            reasons = "; ".join(reason for one in self.left_out for reason in one["reasons"])
-            raise ValueError(f"rank is {rank}, but {len(self.ranked)} indexes meet all limits: {reasons}")
-        chosen = self.ranked[rank]["build"]
-        first = {"metric": self.report["metric"], "seed": self.report["seed"], "family": chosen["family"]}
-        options: dict[str, Any] = chosen["options"]
-        return first | options
+        return {"metric": self.report["metric"], "advice": json.loads(self._plan(rank))}
 
-    def save(self, path: Path) -> None:
-        """Writes the plan of the recommended index, for ``bathyal build --advice`` and :func:`check_plan`.
+    def save(self, path: Path, rank: int = 0) -> None:
+        """Writes the plan of the index number ``rank``, from 0, for the argument ``advice`` of :func:`build`, for
+        ``bathyal build --advice`` and for :func:`check_plan`.
 
         Raises:
-            ValueError: no index meets all limits.
+            ValueError: there is no such index.
         """
-        if self._plan is None:
-            self.build_options()
-        pathlib.Path(path).write_text(self._plan or "", encoding="utf-8")
+        pathlib.Path(path).write_text(self._plan(rank), encoding="utf-8")
+
+    def _plan(self, rank: int) -> str:
+        """Returns the text of a plan."""
+        if not 0 <= rank < len(self._plans):
+            reasons = "; ".join(reason for one in self.left_out for reason in one["reasons"])
+            raise ValueError(f"rank is {rank}, but {len(self.ranked)} indexes meet all limits: {reasons}")
+        return self._plans[rank]
 
     def _rows(self) -> list[tuple[str, ...]]:
         """Returns the cells of the table."""
@@ -236,8 +236,8 @@ def advise(
     }
     asked = None if queries is None else _queries(queries, base, bits)
     with progress_receiver(progress) as receiver:
-        report, plan = _bathyal.advise(base, asked, arguments, receiver)
-    return Advice(json.loads(report), plan)
+        report, plans = _bathyal.advise(base, asked, arguments, receiver)
+    return Advice(json.loads(report), plans)
 
 
 def _check_shape(data: Any, queries: Any, vectors: Any, dim: Any, element: Any) -> None:
@@ -261,14 +261,22 @@ def _queries(queries: Any, base: Any, bits: bool) -> Any:
     return converted.reshape(1, -1) if single else converted
 
 
-def check_plan(index: Path, plan: Path, queries: Any, *, progress: bool | Receiver = True) -> dict[str, Any]:
-    """Searches an index with ``queries`` as the ``plan`` assumes that :meth:`Advice.save` has written, and
-    compares what was predicted with what is measured.
+def check_plan(
+    index: Path, queries: Any, plan: Path | None = None, *, progress: bool | Receiver = True
+) -> dict[str, Any]:
+    """Searches an index with ``queries`` as its plan assumes, and compares what was predicted with what is
+    measured.
+
+    ``plan`` is a file that :meth:`Advice.save` has written; None takes the plan that the index keeps since its
+    build (``advice`` of :func:`build`).
 
     Returns ``numbers`` (each with its ``name``, ``predicted``, ``measured``, ``ratio``, and whether it is
     ``within`` its interval) and ``failed`` (a sentence for each number that is not).
+
+    Raises:
+        ValueError: the index keeps no plan; the plan was changed, or is for other vectors or another family.
     """
-    text = pathlib.Path(plan).read_text(encoding="utf-8")
+    text = None if plan is None else pathlib.Path(plan).read_text(encoding="utf-8")
     prepared = read_vectors(queries) if is_path(queries) else source(queries, QUERIES)
     with progress_receiver(progress) as receiver:
         compared: dict[str, Any] = json.loads(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import pathlib
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -52,6 +55,7 @@ def build(
     stripe_unit: float | str | None = None,
     store_options: Mapping[str, str] | None = None,
     device: str = "cpu",
+    advice: Path | Mapping[str, Any] | None = None,
     progress: bool | Receiver = True,
     **options: int | float | str | None,
 ) -> Index:
@@ -69,7 +73,10 @@ def build(
             in the folder ``scratch`` of ``store_options`` or the folder of temporary files.
         metric: ``"l2"``, ``"ip"`` (inner product), ``"cosine"``, or ``"hamming"`` for packed bits or
             booleans.
-        family: ``"cluster"`` (the default: few reads, quick to build), ``"graph"`` (Vamana, as in DiskANN),
+        family: None builds a ``"cluster"`` index; of a large set, from 50,000 vectors and 64 MiB on, small
+            indexes of a sample are compared within seconds, and another family is built if it is clearly
+            faster on the device of ``path`` (``chosen`` in :attr:`Index.build_report` has the reason).
+            ``"cluster"`` (few reads, quick to build), ``"graph"`` (Vamana, as in DiskANN),
             ``"spann"`` (posting lists: little memory with few queries in flight), ``"flat"`` (exact, for
             small sets), ``"lsh"`` (E2LSH: a known probability). :func:`families` describes all.
         key: the part of the HDF5 or Parquet file ``data`` to read, as for :func:`read_vectors`.
@@ -89,6 +96,9 @@ def build(
         store_options: options of the store of an address, as for :func:`open`.
         device: as for :func:`open`. With the help of a graphics card, the index is the same, except that a
             graph differs and is as good.
+        advice: the plan of an :func:`advise`, which has the family, its options and the seed: a file that
+            :meth:`Advice.save` has written, or the plan itself, as :meth:`Advice.build_options` returns it. The
+            index keeps the plan, for :func:`check_plan` and :meth:`Index.explain`.
         progress: True draws a bar on a terminal, False shows nothing, a callable gets ``(stage, done, total)``.
         options: options of the family, by name, which :func:`families` lists; None leaves an option out.
 
@@ -98,7 +108,7 @@ def build(
         MemoryError: ``memory`` is too small; the message says how much is needed.
         TypeError: an option that no family has; the message lists the options.
         ValueError: bad parameters, NaN or infinity, zero vectors under cosine (the message names rows); an
-            invalid address.
+            invalid address; ``advice`` for other vectors, or beside a family or its options.
 
     >>> import numpy as np, bathyal
     >>> vectors = np.random.default_rng(1).standard_normal((300, 10), dtype=np.float32)
@@ -125,8 +135,11 @@ def build(
         "stripe_unit": unit_of_stripe(stripe_unit, stripe),
         "store": store,
         "device": device,
+        "advice": _plan_text(advice, family, options),
     }
     report = _write_index((data, key, calibration), to, arguments, progress)
+    for note in json.loads(report).get("notes", []):
+        warnings.warn(note, UserWarning, stacklevel=2)
     return _open_built((to, store, store_options), budget, report)
 
 
@@ -168,6 +181,7 @@ def plan(
         "stripe_unit": None,
         "store": [],
         "device": "cpu",
+        "advice": None,
     }
     base = source(data, DATA._replace(bits=metric == "hamming"), key)
     planned: dict[str, Any] = json.loads(_bathyal.plan(base, arguments))
@@ -202,6 +216,20 @@ def _check(options: Mapping[str, object], family: Family | None, calibrated: boo
             "calibration: a flat index without codes compares all vectors, so there is nothing to calibrate; leave "
             "it out"
         )
+
+
+def _plan_text(
+    advice: Path | Mapping[str, Any] | None, family: Family | None, options: Mapping[str, object]
+) -> str | None:
+    """Returns the text of the plan of an advice, and refuses a family or its options beside one."""
+    if advice is None:
+        return None
+    given = [name for name, value in {"family": family, **options}.items() if value is not None]
+    if given:
+        raise ValueError(f"advice has the family and its options; leave {', '.join(given)} out")
+    if isinstance(advice, Mapping):
+        return json.dumps(advice)
+    return pathlib.Path(os.fspath(advice)).read_text(encoding="utf-8")
 
 
 def _open_built(at: tuple[Path, list[tuple[str, str]], Any], budget: int | None, report: str) -> Index:

@@ -395,8 +395,12 @@ class Index:
         the query differs from it by more than ``factor``: for each ``assumption``, ``predicted``, ``actual``
         and ``sentence``. Several queries (2-D, more than one row) are explained by their means: ``queries``,
         ``predicted`` and ``actual`` with the same keys (``rounds``, ``reads``, ``bytes``, ``code_distances``,
-        ``full_distances``, ``navigate_ns``, ``scan_ns``, ``read_ns``, ``rerank_ns``, ``total_ns``), ``tiers``
-        (the reads by tier), ``failed``, ``factor``, ``memory`` and ``notes``.
+        ``full_distances``, ``navigate_ns``, ``scan_ns``, ``read_ns``, ``rerank_ns``, ``total_ns``,
+        ``processor_ns``), ``tiers`` (the reads by tier), ``failed``, ``factor``, ``memory`` and ``notes``.
+
+        If the index keeps the plan of an advice (``advice`` of :func:`build`), ``plan`` compares the costs with
+        it: ``numbers`` (each with ``name``, ``predicted``, ``measured``, ``ratio`` and ``within``), the
+        ``differences`` between the search and what the plan assumes, and what ``failed``.
 
         >>> import numpy as np, bathyal
         >>> vectors = np.random.default_rng(1).standard_normal((500, 8), dtype=np.float32)

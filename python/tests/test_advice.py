@@ -28,9 +28,15 @@ def test_advice_is_a_table_whose_first_index_is_built_as_predicted(tmp_path: pat
     assert index.manifest["family"] == best["build"]["family"]
     size = sum(file.stat().st_size for file in (tmp_path / "idx").rglob("*.bin"))
     assert size == pytest.approx(best["disk_bytes"]["value"], rel=0.05)
+    batch = index.explain(QUERIES[:50])["plan"]
+    assert [number["name"] for number in batch["numbers"]][:3] == ["rounds", "reads", "bytes read"]
+    assert "for k 10, and this search has k 3" in " ".join(
+        index.explain(QUERIES[0], k=3)["plan"]["differences"]
+    )
     index.close()
     advice.save(tmp_path / "plan.json")
-    compared = bathyal.check_plan(tmp_path / "idx", tmp_path / "plan.json", QUERIES, progress=False)
+    compared = bathyal.check_plan(tmp_path / "idx", QUERIES, tmp_path / "plan.json", progress=False)
+    assert set(bathyal.check_plan(tmp_path / "idx", QUERIES, progress=False)) == set(compared)
     by_name = {number["name"]: number for number in compared["numbers"]}
     assert by_name["index bytes"]["within"] and by_name["reads a query"]["measured"] > 0
 
@@ -109,7 +115,32 @@ def test_bad_requests_are_refused(tmp_path: pathlib.Path) -> None:
             bathyal.advise(**{**QUICK, "families": ["cluster"], **arguments})
     (tmp_path / "plan.json").write_text("{}")
     with pytest.raises(ValueError, match="no plan_version"):
-        bathyal.check_plan(tmp_path / "idx", tmp_path / "plan.json", QUERIES)
+        bathyal.check_plan(tmp_path / "idx", QUERIES, tmp_path / "plan.json")
+
+
+def test_a_plan_is_kept_only_if_it_fits(tmp_path: pathlib.Path) -> None:
+    advice = bathyal.advise(VECTORS, families=["cluster"], **QUICK)
+    advice.save(tmp_path / "plan.json")
+    arguments = {"advice": tmp_path / "plan.json", "progress": False}
+    with pytest.raises(ValueError, match="leave family, code_bytes out"):
+        bathyal.build(VECTORS, tmp_path / "idx", family="cluster", code_bytes=16, **arguments)
+    with pytest.raises(ValueError, match="dim 24, and this is 12"):
+        bathyal.build(VECTORS[:, :12], tmp_path / "idx", **arguments)
+    with pytest.raises(ValueError, match="metric l2, and this is ip"):
+        bathyal.build(VECTORS, tmp_path / "idx", metric="ip", **arguments)
+    text = (tmp_path / "plan.json").read_text(encoding="utf-8")
+    (tmp_path / "plan.json").write_text(text.replace('"k": 10', '"k": 11'), encoding="utf-8")
+    with pytest.raises(ValueError, match="advice: the plan was changed"):
+        bathyal.build(VECTORS, tmp_path / "idx", **arguments)
+    assert not (tmp_path / "idx").exists()
+    # Another format of the same plan is the same plan; fewer vectors than planned are built with a warning.
+    (tmp_path / "plan.json").write_text(json.dumps(json.loads(text)), encoding="utf-8")
+    with pytest.warns(UserWarning, match="of 6000, and this is 3000"):
+        index = bathyal.build(VECTORS[:3000], tmp_path / "idx", **arguments)
+    assert index.manifest["plan"]["vectors"] == 6000 and index.build_report["family"] == "cluster"
+    bathyal.build(VECTORS[:500], tmp_path / "other", progress=False).close()
+    with pytest.raises(ValueError, match="keeps no plan"):
+        bathyal.check_plan(tmp_path / "other", QUERIES)
 
 
 def test_a_measured_device_is_a_profile_for_advice(tmp_path: pathlib.Path) -> None:

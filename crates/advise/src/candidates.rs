@@ -49,6 +49,7 @@ impl AdvisedOptions {
             metric: options.metric,
             threads: request.threads(),
             seed: options.seed,
+            calibration_queries: options.pace.calibration_queries(),
             ..BuildOptions::of(families::options(&self.family, &self.options)?)
         })
     }
@@ -111,7 +112,7 @@ fn cluster_candidates(
     // A code does not exceed a byte for each dimension.
     let most = (shape.dim as u64).max(LEAST_CODE_BYTES);
     let mut sizes = vec![bytes];
-    if request.options().pace != SamplePace::Quick {
+    if !matches!(request.options().pace, SamplePace::Instant | SamplePace::Quick) {
         sizes.extend([bytes / 2, bytes * 2]);
     }
     sizes.retain(|size| (LEAST_CODE_BYTES..=most).contains(size) || *size == bytes);

@@ -45,7 +45,10 @@ pub fn compare_with_plan(
     control: Control<'_>,
 ) -> Result<PlanComparison, IndexError> {
     let manifest = index.manifest();
-    let mut failed = plan.differences(manifest.vectors, manifest.dim, &manifest.element, &manifest.metric);
+    let (element, metric) = (manifest.element.as_str(), manifest.metric.as_str());
+    let fits = plan.check_fits(manifest.vectors, manifest.dim, element, metric);
+    let refused = |error| IndexError::Parameter(format!("{}: {error}", index.path().display()));
+    let mut failed: Vec<String> = fits.map_err(refused)?.into_iter().collect();
     if manifest.family != plan.index.build.family {
         return Err(IndexError::Parameter(format!(
             "{}: is of family {}, and its plan of {}",
@@ -106,7 +109,7 @@ fn median_search(
     Ok(found.swap_remove(SEARCHES / 2))
 }
 
-fn compared(name: &str, predicted: Interval, measured: f64) -> ComparedNumber {
+pub(crate) fn compared(name: &str, predicted: Interval, measured: f64) -> ComparedNumber {
     let ratio = if predicted.value > 0.0 { measured / predicted.value } else { f64::from(measured == 0.0) };
     ComparedNumber { name: name.into(), predicted, measured, ratio, within: predicted.contains(measured) }
 }

@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// The relative error of a number that is known and was calculated.
+const ROUNDING: f64 = 1e-9;
+
 /// A predicted number, and the interval in which the true one is expected in about 19 of 20 cases.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
@@ -42,9 +45,10 @@ impl Interval {
         Interval { value: self.value + other.value, low: self.low + other.low, high: self.high + other.high }
     }
 
-    /// Returns true if `value` is in the interval.
+    /// Returns true if `value` is in the interval, or is its end but for the rounding of a calculation.
     pub fn contains(&self, value: f64) -> bool {
-        (self.low..=self.high).contains(&value)
+        let rounding = ROUNDING * value.abs();
+        (self.low - rounding..=self.high + rounding).contains(&value)
     }
 }
 
@@ -60,6 +64,7 @@ mod tests {
         let sum = number.plus(&Interval::exactly(1.0)).times(2.0);
         assert_eq!((sum.low, sum.value, sum.high), (12.0, 22.0, 42.0));
         assert!(sum.contains(12.0) && !sum.contains(42.1));
+        assert!(Interval::exactly(16_000.000_000_000_002).contains(16_000.0));
         assert_eq!(Interval::exactly(0.0).factor(), 1.0);
         assert!(Interval::within_factor(1.0, f64::INFINITY).high.is_finite());
     }

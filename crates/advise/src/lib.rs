@@ -10,12 +10,17 @@
 //! * [`prediction`]: what the laws and the plan of the build say of the whole set;
 //! * [`ranking`]: the order of the candidates, and the reasons of those that are left out;
 //! * [`page`], [`front_plot`]: the answer as a page and as a plot;
-//! * [`plan_file`], [`comparison`]: a prediction that is kept, and its comparison with the built index.
+//! * [`plan_file`], [`comparison`], [`explained`]: a prediction that is kept, and its comparison with the
+//!   built index and with explained queries;
+//! * [`default_family`]: the family of a build that names none.
 
 mod advice;
 pub mod assumed;
+mod available_memory;
 pub mod candidates;
 pub mod comparison;
+pub mod default_family;
+pub mod explained;
 pub mod front_plot;
 mod interval;
 pub mod law;
@@ -36,6 +41,8 @@ pub use advice::{Advice, AdvisedDevice, advise};
 pub use assumed::AssumedData;
 pub use candidates::{AdvisedOptions, VectorShape};
 pub use comparison::{ComparedNumber, PlanComparison, compare_with_plan};
+pub use default_family::{ChoiceCandidate, FamilyChoice};
+pub use explained::{ExplainedByPlan, PlanDeviation};
 pub use interval::Interval;
 pub use page::PageFormat;
 pub use place::{PlaceKind, StoreCosts};

@@ -21,6 +21,12 @@ use std::time::Duration;
 const PROBE_BYTES: u64 = 256 << 20;
 const PROBE_WRITE_TIME: Duration = Duration::from_millis(1_000);
 const PROBE_READ_TIME: Duration = Duration::from_millis(2_500);
+/// The same for the choice of a default: a few numbers in half a second.
+const BRIEF_BYTES: u64 = 64 << 20;
+const BRIEF_WRITE_TIME: Duration = Duration::from_millis(300);
+const BRIEF_CELL_TIME: Duration = Duration::from_millis(25);
+const BRIEF_BLOCKS: [u32; 2] = [4096, 1 << 20];
+const BRIEF_DEPTHS: [u32; 3] = [1, 16, 128];
 /// Steps of the progress of a measurement, which reports its progress as a share.
 const STEPS: u64 = 1000;
 /// Processor nanoseconds of a request to an object store and of its response, measured on small ranges.
@@ -116,10 +122,27 @@ impl AdviceTier {
                     .into(),
             )),
             Ok(TierChoice::File) | Err(_) if place.is_dir() => {
-                Ok(AdviceTier::file(name, measure_folder(place, progress)?))
+                Ok(AdviceTier::file(name, measure_folder(place, &usual_probe(), progress)?))
             }
             Ok(TierChoice::File) | Err(_) => Ok(AdviceTier::of_profile(name, TierProfile::from_file(place)?)),
         }
+    }
+
+    /// Returns the tier of a folder, whose device is measured in half a second: less exact than
+    /// [`AdviceTier::at`].
+    ///
+    /// # Errors
+    /// As [`AdviceTier::at`].
+    pub(crate) fn briefly(folder: &Path, progress: &dyn Progress) -> Result<AdviceTier, IndexError> {
+        let options = ProbeOptions {
+            file_bytes: BRIEF_BYTES,
+            write_time: BRIEF_WRITE_TIME,
+            cell_time: BRIEF_CELL_TIME,
+            blocks: BRIEF_BLOCKS.to_vec(),
+            depths: BRIEF_DEPTHS.to_vec(),
+            ..usual_probe()
+        };
+        Ok(AdviceTier::file(folder.display().to_string(), measure_folder(folder, &options, progress)?))
     }
 
     /// Returns the tier of a device by its profile alone, which says what kind of place it is.
@@ -262,15 +285,23 @@ fn spread(cells: &[ProbeCell]) -> f64 {
     measured.map_or(USUAL_SPREAD, |cell| (cell.p99_ns as f64 / cell.p50_ns as f64).ln() / TO_P99)
 }
 
-/// Measures the device of a folder in a few seconds.
-fn measure_folder(folder: &Path, progress: &dyn Progress) -> Result<TierProfile, IndexError> {
-    let options = ProbeOptions {
+/// Returns the options of a measurement of a few seconds.
+fn usual_probe() -> ProbeOptions {
+    ProbeOptions {
         file_bytes: PROBE_BYTES,
         write_time: PROBE_WRITE_TIME,
         read_time: PROBE_READ_TIME,
         ..ProbeOptions::from(Mode::Quick)
-    };
-    let report = reported(progress, |go_on| Ok(probe_directory_with(folder, &options, go_on)?))?;
+    }
+}
+
+/// Measures the device of a folder.
+fn measure_folder(
+    folder: &Path,
+    options: &ProbeOptions,
+    progress: &dyn Progress,
+) -> Result<TierProfile, IndexError> {
+    let report = reported(progress, |go_on| Ok(probe_directory_with(folder, options, go_on)?))?;
     Ok(report.profile)
 }
 

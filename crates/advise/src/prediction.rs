@@ -80,6 +80,10 @@ pub struct IndexPrediction {
     pub read_bytes: Interval,
     /// Bytes that the device moves for a query: whole granules.
     pub moved_bytes: Interval,
+    /// Distances from codes of a query.
+    pub code_distances: Interval,
+    /// Distances of full vectors of a query.
+    pub full_distances: Interval,
     /// Microseconds of a processor for a query, with submitting its reads.
     pub processor_us: Interval,
     /// The speed by queries in flight.
@@ -161,6 +165,8 @@ impl PilotedCandidate<'_> {
             reads: counters.reads,
             read_bytes: counters.bytes,
             moved_bytes: moved,
+            code_distances: counters.code_distances,
+            full_distances: counters.full_distances,
             processor_us: compute.times(1e-3),
             loads,
             dollars_per_million: 1e6 * requests

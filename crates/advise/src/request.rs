@@ -4,13 +4,16 @@ use crate::assumed::AssumedData;
 use crate::place::PlaceKind;
 use bathyal_index::cost::demand::{Bound, Execution};
 use bathyal_index::families::FAMILIES;
-use bathyal_index::{DEFAULT_SEED, IndexError, TierChoice};
+use bathyal_index::{DEFAULT_SEED, IndexError, MOST_CALIBRATION_QUERIES, TierChoice};
 use bathyal_kernels::Metric;
 use bathyal_tier::backend::dram::DramTier;
 use bathyal_tier::{Tier, TierProfile};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
+/// Rows of the sample for the choice of a default, and the queries of a pilot's calibration.
+const INSTANT_ROWS: usize = 4_000;
+const INSTANT_CALIBRATION: usize = 200;
 /// Rows of the sample for a quick answer. Three pilots of up to so many vectors are built in seconds.
 const QUICK_ROWS: usize = 8_000;
 /// Rows of the sample for a good answer.
@@ -39,6 +42,8 @@ const MOST_GRANULARITY: u32 = 1 << 30;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SamplePace {
+    /// The smallest sample and two pilots of each candidate, for the choice of a default.
+    Instant,
     /// A small sample, and the usual candidates only.
     Quick,
     /// A sample of 20,000 vectors.
@@ -52,9 +57,26 @@ impl SamplePace {
     /// Returns the rows of the sample.
     pub fn rows(self) -> usize {
         match self {
+            SamplePace::Instant => INSTANT_ROWS,
             SamplePace::Quick => QUICK_ROWS,
             SamplePace::Usual => USUAL_ROWS,
             SamplePace::Thorough => THOROUGH_ROWS,
+        }
+    }
+
+    /// Returns the sizes of the pilots for a sample of `rows`, in ascending order.
+    pub fn pilot_sizes(self, rows: usize) -> Vec<usize> {
+        match self {
+            SamplePace::Instant => vec![rows / 2, rows],
+            _ => vec![rows / 4, rows / 2, rows],
+        }
+    }
+
+    /// Returns the most queries of a pilot's calibration.
+    pub fn calibration_queries(self) -> usize {
+        match self {
+            SamplePace::Instant => INSTANT_CALIBRATION,
+            _ => MOST_CALIBRATION_QUERIES,
         }
     }
 }

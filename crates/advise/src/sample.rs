@@ -74,7 +74,7 @@ impl DataSample {
             }
             None => read(data, held, progress)?,
         };
-        let sizes = vec![kept.len() / 4, kept.len() / 2, kept.len()];
+        let sizes = request.options().pace.pilot_sizes(kept.len());
         Ok(DataSample { rows, queries: queries_file, queries_given: queries.is_some(), sizes })
     }
 

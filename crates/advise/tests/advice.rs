@@ -1,10 +1,11 @@
 //! Advice about small generated sets, compared with indexes that are then built.
 
 use bathyal_advise::{
-    Advice, AdviceOptions, AdviceRequest, AdviceTier, AssumedData, IndexLimits, IndexPrediction, PageFormat,
-    PlanFile, SamplePace, VectorShape, advise, compare_with_plan,
+    Advice, AdviceOptions, AdviceRequest, AdviceTier, AssumedData, ExplainedByPlan, FamilyChoice, IndexLimits,
+    IndexPrediction, PageFormat, PlanFile, SamplePace, VectorShape, advise, compare_with_plan,
 };
-use bathyal_index::{BuildOptions, Index, IndexError, build};
+use bathyal_index::cost::deviation::Assumption;
+use bathyal_index::{BuildOptions, Effort, Index, IndexError, SearchOptions, build};
 use bathyal_kernels::Element;
 use bathyal_tier::{Control, TierProfile};
 use bathyal_vectors::VectorFile;
@@ -82,11 +83,14 @@ fn predicted_sizes_and_counters_are_those_of_the_built_index() {
         let plan = PlanFile::of(&found, rank).unwrap();
         let path = folder.path().join(plan.index.label.replace([' ', ','], "-"));
         if !built.contains(&plan.index.label) {
-            let options = BuildOptions { threads: 2, ..BuildOptions::of(plan.family().unwrap()) };
+            let options = plan.build_options(BuildOptions { threads: 2, ..BuildOptions::default() }).unwrap();
             build(&data, &path, &options, &Silent).unwrap();
+            assert_eq!(PlanFile::kept_at(&path, &StoreOptions::default()).unwrap(), plan);
+            assert_eq!(PlanFile::parse(&plan.text().unwrap()), Ok(plan.clone()));
             built.push(plan.index.label.clone());
         }
         let index = Index::open(&path, &plan.open_options()).unwrap();
+        check_explained(&index, &queries, &plan);
         let compared = compare_with_plan(&plan, &index, &queries, Control::default()).unwrap();
         let number = |name: &str| {
             compared.numbers.iter().find(|number| number.name == name).unwrap_or_else(|| panic!("{name}"))
@@ -107,6 +111,35 @@ fn predicted_sizes_and_counters_are_those_of_the_built_index() {
             assert!(reads.within, "{what}: {reads:?}");
         }
     }
+}
+
+/// Explains queries beside the plan that `index` keeps, as `plan` assumes and otherwise.
+fn check_explained(index: &Index, queries: &VectorFile, plan: &PlanFile) {
+    let kept = PlanFile::kept_by(index.manifest()).unwrap().unwrap();
+    let explain = |options: &SearchOptions| {
+        let batch = index.explain_batch(queries, 0..queries.count(), options, Control::default()).unwrap();
+        ExplainedByPlan::of_batch(index, options, batch)
+    };
+    let options =
+        SearchOptions { k: plan.k, effort: Effort::Recall(plan.recall), ..SearchOptions::default() };
+    let found = explain(&options);
+    let compared = found.plan.unwrap();
+    let other_tier = kept.profile.addressable != plan.profile.addressable;
+    assert_eq!(compared.differences.len(), usize::from(other_tier), "{compared:?}");
+    let number = |name: &str| compared.numbers.iter().find(|number| number.name == name).unwrap();
+    assert_eq!(number("reads").measured, found.explanation.actual.reads);
+    assert_eq!(number("codes").predicted, kept.index.code_distances);
+    assert!(number("vectors").measured > 0.0 && number("processor, us").measured > 0.0);
+    // A flat index reads the same for each query, and its reads are known.
+    if plan.index.build.family == "flat" && !other_tier {
+        assert!(number("vectors").within, "{compared:?}");
+        assert!((0.95..1.05).contains(&number("reads").ratio), "{compared:?}");
+        assert!(compared.failed.iter().all(|failed| failed.assumption == Assumption::ProcessorTime));
+    }
+    let other = explain(&SearchOptions { k: 3, effort: Effort::Recall(0.5), ..options }).plan.unwrap();
+    let said = other.differences.join("; ");
+    assert!(said.contains("for k 10, and this search has k 3"), "{said}");
+    assert!(said.contains("for recall 0.95, and this search has recall 0.5"), "{said}");
 }
 
 #[test]
@@ -185,13 +218,19 @@ fn plans_are_read_back_and_foreign_files_are_refused() {
     let plan = PlanFile::of(&found, 0).unwrap();
     let text = plan.text().unwrap();
     assert_eq!(PlanFile::parse(&text).unwrap(), plan);
-    assert!(plan.differences(3_000, DIM as u32, "f32", "l2").is_empty());
-    assert_eq!(plan.differences(3_001, 3, "u8", "ip").len(), 4);
+    assert_eq!(plan.check_fits(3_000, DIM as u32, "f32", "l2").unwrap(), None);
+    let note = plan.check_fits(3_001, DIM as u32, "f32", "l2").unwrap();
+    assert!(note.is_some_and(|note| note.contains("3000, and this is 3001")));
+    let refused = plan.check_fits(3_000, 3, "u8", "ip").unwrap_err().to_string();
+    assert!(
+        refused.contains("dim") && refused.contains("element") && refused.contains("metric"),
+        "{refused}"
+    );
     for (bad, word) in [
         ("", "is not a plan"),
         ("{}", "plan_version"),
         (&text.replace("\"plan_version\": 1", "\"plan_version\": 2"), "version 2"),
-        (&text.replace("\"recall\"", "\"remembered\""), "is not a plan"),
+        (&text.replace("\"recall\"", "\"remembered\""), "was changed"),
         (&text[..text.len() / 2], "is not a plan"),
     ] {
         let refused = PlanFile::parse(bad).unwrap_err();
@@ -297,4 +336,48 @@ fn several_recalls_are_answered_from_the_same_pilots() {
     assert!(reads(&found) <= reads(&one) && reads(&one) < reads(&found.other_recalls[1]), "{found:?}");
     assert_eq!(PlanFile::of(&found.other_recalls[1], 0).unwrap().recall, 0.99);
     assert_eq!(PageFormat::Html.text(&found).unwrap().matches("<svg").count(), 3);
+}
+
+#[test]
+fn a_plan_for_other_vectors_is_refused() {
+    let (data, queries) = split(&vectors(6_050, 4), 6_000);
+    let found = advice(&data, AdviceOptions { families: vec!["cluster".into()], ..quick() }).unwrap();
+    let plan = PlanFile::of(&found, 0).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (fewer, half) = (folder.path().join("fewer"), folder.path().join("half"));
+    let options = plan.build_options(BuildOptions { threads: 2, ..BuildOptions::default() }).unwrap();
+    build(&split(&data, 3_000).0, &fewer, &options, &Silent).unwrap();
+    let index = Index::open(&fewer, &plan.open_options()).unwrap();
+    let compared = compare_with_plan(&plan, &index, &queries, Control::default()).unwrap();
+    assert!(compared.failed[0].contains("6000, and this is 3000"), "{:?}", compared.failed);
+    let rows = data.rows(0..data.count()).unwrap().to_vec();
+    let narrow = VectorFile::from_rows(Element::F32, DIM / 2, rows).unwrap();
+    build(&narrow, &half, &options, &Silent).unwrap();
+    let index = Index::open(&half, &plan.open_options()).unwrap();
+    let refused = compare_with_plan(&plan, &index, &queries, Control::default()).unwrap_err().to_string();
+    assert!(refused.contains("half") && refused.contains("dim 24, and this is 12"), "{refused}");
+    let mut other = plan.clone();
+    other.index.build.family = "flat".into();
+    let index = Index::open(&fewer, &plan.open_options()).unwrap();
+    let refused = compare_with_plan(&other, &index, &queries, Control::default()).unwrap_err().to_string();
+    assert!(refused.contains("is of family cluster, and its plan of flat"), "{refused}");
+}
+
+#[test]
+fn a_build_without_a_family_takes_the_default_one_for_few_vectors() {
+    let data = vectors(4_000, 5);
+    let folder = tempfile::tempdir().unwrap();
+    let options = BuildOptions { threads: 2, ..BuildOptions::default() };
+    let target = folder.path().join("idx");
+    assert_eq!(FamilyChoice::of_build(&data, &target, &options, &Silent).unwrap(), None);
+    // Asked all the same, nothing is as fast as a cluster index from a disk.
+    let choice = FamilyChoice::on(&data, disk(), &options, &Silent).unwrap();
+    assert_eq!(choice.build.family, "cluster", "{choice:?}");
+    let labels: Vec<&str> = choice.predicted.iter().map(|one| one.label.as_str()).collect();
+    assert!(labels[0].starts_with("cluster") && labels.contains(&"flat"), "{labels:?}");
+    assert!(labels.contains(&"graph, page_local"), "{labels:?}");
+    assert_eq!(choice.family().unwrap().family(), "cluster");
+    let given = BuildOptions { calibration: Some(split(&data, 100).0), ..options };
+    let choice = FamilyChoice::on(&data, disk(), &given, &Silent).unwrap();
+    assert!(choice.predicted.iter().all(|one| one.label != "flat"), "nothing to calibrate: {choice:?}");
 }

@@ -174,7 +174,12 @@ Examples:
   bathyal build base.u8bin my.index --metric l2 --memory 2GB --json
   bathyal build base.fbin my.index --metric l2 --stripe /mnt/a,/mnt/b
   bathyal build base.fbin --metric l2 --memory 2GB --plan
-  bathyal build --plan --vectors 100000000 --dim 768 --metric cosine --memory 16GB")]
+  bathyal build --plan --vectors 100000000 --dim 768 --metric cosine --memory 16GB
+
+Without --family, and without an option of a family, a cluster index is built. Of a large set, small indexes \
+of a sample are compared first, on the device of the target and with --memory, else with the available \
+memory: another family is built if it is clearly faster. A line on stderr has the reason. --plan asks for \
+nothing, and is for a cluster index.")]
 pub struct BuildArguments {
     /// Vectors: .fbin .f16bin .bf16bin .u8bin .i8bin .b1bin .fvecs .bvecs .npy
     #[arg(required_unless_present = "vectors")]
@@ -226,7 +231,8 @@ pub struct BuildArguments {
     /// --memory is too little
     #[arg(long)]
     pub plan: bool,
-    /// Build the index of a plan that `bathyal advise --output` wrote, with its family and options
+    /// Build the index of a plan that `bathyal advise --output` wrote, with its family and options. The index
+    /// keeps the plan
     #[arg(long, value_name = "PLAN", conflicts_with = "family")]
     pub advice: Option<PathBuf>,
     /// Plan for this many vectors, which need not exist yet, instead of those of a file

@@ -42,7 +42,7 @@ pub use bathyal_object::{CacheStatus, PruneOptions, PruneReport, StoreOptions};
 pub use bathyal_store::{COUNTED_ROUNDS, CacheUse, Requests, round_name};
 pub use build::options::{
     BuildOptions, BuildReport, DEFAULT_SEED, FamilyOptions, GivenOptions, MOST_CALIBRATION_QUERIES,
-    OptionDoc, StripeOptions,
+    MOST_PLAN_BYTES, OptionDoc, StripeOptions,
 };
 pub use build::plan::{BuildPlan, MemoryPlan, PlannedFile, PlannedStage, plan_build, plan_shape};
 pub use build::{build, build_in};

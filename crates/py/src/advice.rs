@@ -45,7 +45,7 @@ pub(crate) struct AdviceKeywords {
     work_folder: Option<PathBuf>,
 }
 
-/// Returns the advice as JSON, and the plan of the recommended index, if there is one.
+/// Returns the advice as JSON, and the plans of the ranked indexes.
 #[pyfunction]
 pub(crate) fn advise(
     py: Python<'_>,
@@ -53,7 +53,7 @@ pub(crate) fn advise(
     queries: Option<&Bound<'_, PyAny>>,
     arguments: AdviceKeywords,
     progress: Option<Py<PyAny>>,
-) -> PyResult<(String, Option<String>)> {
+) -> PyResult<(String, Vec<String>)> {
     let name = metric(&arguments.metric)?;
     let data = data.map(|data| vectors(data, "data")).transpose()?;
     let shape = match (arguments.vectors, arguments.dim) {
@@ -99,16 +99,15 @@ pub(crate) fn advise(
             ..AdviceOptions::default()
         })?;
         let advice = find_advice(&data, queries.as_ref().map(|(queries, _)| queries), &request, watch)?;
-        let plan = PlanFile::of(&advice, 0).map(|plan| plan.text()).transpose()?;
-        Ok((serde_json::to_string(&advice)?, plan))
+        Ok((serde_json::to_string(&advice)?, plans(&advice)?))
     })
 }
 
-/// Returns the plan of the recommended index of an advice, which is given as JSON, if there is one.
+/// Returns the plans of the ranked indexes of an advice, which is given as JSON.
 #[pyfunction]
-pub(crate) fn advice_plan(report: &str) -> PyResult<Option<String>> {
+pub(crate) fn advice_plans(report: &str) -> PyResult<Vec<String>> {
     let advice: Advice = serde_json::from_str(report).map_err(Failure::from)?;
-    Ok(PlanFile::of(&advice, 0).map(|plan| plan.text()).transpose().map_err(Failure::from)?)
+    Ok(plans(&advice)?)
 }
 
 /// Returns an advice, given as JSON, as the text of the file `path`, whose ending names the format; without a
@@ -123,21 +122,32 @@ pub(crate) fn advice_page(report: &str, path: Option<PathBuf>) -> PyResult<Strin
     Ok(text.map_err(Failure::from)?)
 }
 
+/// Returns the texts of the plans of the ranked indexes.
+fn plans(advice: &Advice) -> Result<Vec<String>, Failure> {
+    let plans = (0..advice.indexes.ranked.len()).filter_map(|rank| PlanFile::of(advice, rank));
+    Ok(plans.map(|plan| plan.text()).collect::<Result<_, _>>()?)
+}
+
 /// Parses the name of an element.
 fn element(name: &str) -> PyResult<Element> {
     name.parse().map_err(|error| PyValueError::new_err(format!("element: {error}")))
 }
 
-/// Compares the index at `path` with the text of its plan, by a search with `queries`; returns JSON.
+/// Compares the index at `path` with the text of its plan, or with the plan that it keeps, by a search with
+/// `queries`; returns JSON.
 #[pyfunction]
+#[pyo3(signature = (path, plan, queries, progress))]
 pub(crate) fn check_plan(
     py: Python<'_>,
     path: PathBuf,
-    plan: &str,
+    plan: Option<&str>,
     queries: &Bound<'_, PyAny>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
-    let plan = PlanFile::parse(plan).map_err(|why| PyValueError::new_err(format!("plan: {why}")))?;
+    let plan = match plan {
+        Some(text) => PlanFile::parse(text).map_err(|why| PyValueError::new_err(format!("plan: {why}")))?,
+        None => PlanFile::kept_at(&path, &StoreOptions::default()).map_err(Failure::from)?,
+    };
     let (queries, _) =
         vectors(queries, "queries")?.for_metric(metric(&plan.metric)?).map_err(Failure::from)?;
     run_detached(py, progress, |watch| -> Result<_, Failure> {

@@ -4,22 +4,21 @@ use crate::answers::{Answers, answers, counts_of, no_answers};
 use crate::arrays::{queries as queries_of, vectors};
 use crate::detached::{run_detached, search_detached};
 use crate::errors::Failure;
-use crate::files::metric;
 use crate::stores::{Pairs, store_options};
 use bathyal_collection::is_collection;
 use bathyal_gpu::{Card, DeviceChoice};
-use bathyal_index::families::{self, FAMILIES};
+use bathyal_index::families::FAMILIES;
 use bathyal_index::family::Family;
 use bathyal_index::open::WrapTier;
 use bathyal_index::{
-    AuditOptions, AuditRequest, BuildOptions, CalibrateOptions, CompactOptions, Counter, DEFAULT_RECALL,
-    DEFAULT_SEED, Effort, Index, IndexError, MOST_CALIBRATION_QUERIES, NamedEfforts, OpenOptions, OptionDoc,
-    SearchMode, SearchOptions, SearchResult, StoreAs, StripeConversionOptions, StripeOptions, TierChoice,
-    compact_in, convert_layout_in, encoded_keys, find, holding, inspect_in, verify_in,
+    AuditOptions, AuditRequest, CalibrateOptions, CompactOptions, Counter, DEFAULT_RECALL, Effort, Index,
+    IndexError, NamedEfforts, OpenOptions, OptionDoc, SearchMode, SearchOptions, SearchResult,
+    StripeConversionOptions, StripeOptions, TierChoice, compact_in, convert_layout_in, encoded_keys, find,
+    holding, inspect_in, verify_in,
 };
 use bathyal_tier::layer::delay::{DelayProfile, DelayTier};
 use bathyal_tier::{Control, Tier, TierProfile};
-use bathyal_vectors::{IdFile, VectorFile};
+use bathyal_vectors::IdFile;
 use numpy::{PyArray1, PyReadonlyArray1, PyReadonlyArray2};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -29,60 +28,8 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The options of `build`, from a dictionary of the package.
-#[derive(FromPyObject)]
-#[pyo3(from_item_all)]
-pub(crate) struct BuildKeywords<'py> {
-    metric: String,
-    family: Option<String>,
-    /// The options of the family, as JSON.
-    options: String,
-    threads: usize,
-    seed: Option<u64>,
-    memory: Option<u64>,
-    overwrite: bool,
-    store_as: Option<String>,
-    calibration: Option<Bound<'py, PyAny>>,
-    stripe: Vec<PathBuf>,
-    stripe_unit: Option<u64>,
-    store: Pairs,
-    device: String,
-}
-
-impl BuildKeywords<'_> {
-    /// Returns the options of the library, and the vectors in the element that the metric compares.
-    fn options(self, data: &Bound<'_, PyAny>) -> PyResult<(BuildOptions, VectorFile)> {
-        let name = metric(&self.metric)?;
-        let under =
-            |vectors: VectorFile| -> PyResult<_> { Ok(vectors.for_metric(name).map_err(Failure::from)?) };
-        let (data, metric) = under(vectors(data, "data")?)?;
-        let calibration =
-            self.calibration.as_ref().map(|queries| under(vectors(queries, "calibration")?)).transpose()?;
-        let calibration = calibration.map(|(queries, _)| queries);
-        let given = serde_json::from_str(&self.options).map_err(Failure::from)?;
-        let family = self.family.as_deref().unwrap_or(FAMILIES[0].name);
-        let family = families::options(family, &given).map_err(Failure::from)?;
-        let options = BuildOptions {
-            metric,
-            family,
-            threads: self.threads,
-            seed: self.seed.unwrap_or(DEFAULT_SEED),
-            memory_bytes: self.memory,
-            overwrite: self.overwrite,
-            store_as: self.store_as.as_deref().map(store_as).transpose()?,
-            stored_before: None,
-            calibration,
-            calibration_queries: MOST_CALIBRATION_QUERIES,
-            stripe: stripe_options(self.stripe, self.stripe_unit),
-            store: store_options(self.store)?,
-            card: card(&self.device)?,
-        };
-        Ok((options, data))
-    }
-}
-
 /// Returns the stripe options; `None` without folders.
-fn stripe_options(folders: Vec<PathBuf>, unit: Option<u64>) -> Option<StripeOptions> {
+pub(crate) fn stripe_options(folders: Vec<PathBuf>, unit: Option<u64>) -> Option<StripeOptions> {
     let given = !folders.is_empty();
     let stripe = StripeOptions::over(folders);
     // The library refuses a unit that is too long.
@@ -95,11 +42,6 @@ fn stripe_options(folders: Vec<PathBuf>, unit: Option<u64>) -> Option<StripeOpti
 pub(crate) fn card(device: &str) -> PyResult<Option<Arc<dyn Card>>> {
     let device: DeviceChoice = device.parse().map_err(PyValueError::new_err::<String>)?;
     Ok(device.card_alone().map_err(IndexError::from).map_err(Failure::from)?)
-}
-
-/// Returns the stored form of this name.
-fn store_as(name: &str) -> PyResult<StoreAs> {
-    name.parse().map_err(|what| Failure::from(IndexError::Parameter(what)).into())
 }
 
 /// Returns the index families as JSON: name, description, options of a build, and own counters.
@@ -131,29 +73,6 @@ pub(crate) fn audit_options(given: Option<AuditArguments>) -> PyResult<Option<Au
 fn emulation(device: &str) -> PyResult<WrapTier> {
     let device = DelayProfile::named_or_file(device).map_err(|e| PyValueError::new_err(e.to_string()))?;
     Ok(Arc::new(move |tier| Ok(Arc::new(DelayTier::new(tier, device.clone())) as Arc<dyn Tier>)))
-}
-
-/// Returns the plan of a build over a path or an array as JSON. Nothing is built.
-#[pyfunction]
-pub(crate) fn plan(data: &Bound<'_, PyAny>, arguments: BuildKeywords<'_>) -> PyResult<String> {
-    let (options, data) = arguments.options(data)?;
-    let plan = bathyal_index::plan_build(&data, &options).map_err(Failure::from)?;
-    Ok(serde_json::to_string(&plan).map_err(Failure::from)?)
-}
-
-/// Builds an index over a path or an array; returns the report as JSON.
-#[pyfunction]
-pub(crate) fn build(
-    py: Python<'_>,
-    data: &Bound<'_, PyAny>,
-    path: PathBuf,
-    arguments: BuildKeywords<'_>,
-    progress: Option<Py<PyAny>>,
-) -> PyResult<String> {
-    let (options, data) = arguments.options(data)?;
-    run_detached(py, progress, |watch| -> Result<String, Failure> {
-        Ok(serde_json::to_string(&bathyal_index::build(&data, &path, &options, watch)?)?)
-    })
 }
 
 /// The place of an index: its path or address, the folders to which its parts were moved, and the options of

@@ -6,6 +6,7 @@ use crate::arrays::{matrix, queries as queries_of, vectors};
 use crate::detached::run_detached;
 use crate::errors::Failure;
 use crate::index::{IndexHandle, SearchKeywords};
+use bathyal_advise::ExplainedByPlan;
 use bathyal_index::{Index, RangeOptions, Requests, SearchTotals};
 use bathyal_tier::Control;
 use bathyal_vectors::{IdWriter, VectorFile};
@@ -168,7 +169,8 @@ pub(crate) fn explain(
     let queries = vectors(queries, "query")?;
     run_detached(py, None, |watch| -> Result<String, Failure> {
         let control = Control { cancel: Some(watch.cancel()), deadline };
-        Ok(serde_json::to_string(&index.explain(&queries, row, &options, control)?)?)
+        let explanation = index.explain(&queries, row, &options, control)?;
+        Ok(serde_json::to_string(&ExplainedByPlan::of_query(&index, &options, explanation))?)
     })
 }
 
@@ -186,7 +188,8 @@ pub(crate) fn explain_batch(
     run_detached(py, None, |watch| -> Result<String, Failure> {
         let control = Control { cancel: Some(watch.cancel()), deadline };
         let rows = 0..queries.count();
-        Ok(serde_json::to_string(&index.explain_batch(&queries, rows, &options, control)?)?)
+        let explanation = index.explain_batch(&queries, rows, &options, control)?;
+        Ok(serde_json::to_string(&ExplainedByPlan::of_batch(&index, &options, explanation))?)
     })
 }
 

@@ -29,7 +29,7 @@ Examples:
   bathyal advise base.fbin --metric l2 --on s3://bucket/other.index --on remote://10.0.0.7/other.index
   bathyal advise base.fbin --metric l2 --output plan.json --page advice.html
   bathyal build base.fbin my.index --metric l2 --advice plan.json
-  bathyal advise my.index queries.fbin --metric l2 --check plan.json")]
+  bathyal advise my.index queries.fbin --check")]
 pub struct AdviseArguments {
     /// Vectors: .fbin .f16bin .bf16bin .u8bin .i8bin .b1bin .fvecs .bvecs .npy; with --check, an index.
     /// Without vectors, give --vectors and --dim
@@ -37,9 +37,9 @@ pub struct AdviseArguments {
     pub data: Option<PathBuf>,
     /// Queries like those to come, in the same format [default: vectors held out of the sample]
     pub queries: Option<PathBuf>,
-    /// Metric: l2, ip, cosine, or hamming
-    #[arg(long)]
-    pub metric: MetricArgument,
+    /// Metric: l2, ip, cosine, or hamming [default with --check: that of the plan]
+    #[arg(long, required_unless_present = "check")]
+    pub metric: Option<MetricArgument>,
     /// Recall of searches; several, with commas between them, are answered from the same pilots. A plan is
     /// that of the first
     #[arg(long, value_delimiter = ',', default_values_t = [DEFAULT_RECALL], value_parser = parse_recall)]
@@ -97,11 +97,12 @@ pub struct AdviseArguments {
     /// ends in .svg gets the plot alone, for the first recall
     #[arg(long, value_name = "FILE.html", conflicts_with = "check")]
     pub page: Option<PathBuf>,
-    /// Compare the index DATA with this plan, by searching it with QUERIES
-    #[arg(long, value_name = "PLAN", requires = "queries",
+    /// Compare the index DATA with this plan, by searching it with QUERIES [default: the plan that the index
+    /// keeps, of a build with --advice]
+    #[arg(long, value_name = "PLAN", num_args = 0..=1,
           conflicts_with_all = ["recall", "k", "vectors", "places", "concurrency", "threads", "families",
                                 "quick", "thorough", "seed", "work_folder", "LimitArguments"])]
-    pub check: Option<PathBuf>,
+    pub check: Option<Option<PathBuf>>,
 }
 
 /// The limits of an index.

@@ -16,6 +16,8 @@ pub struct FamilyArguments {
     pub options: FamilyOptions,
     /// The options that were given, by name.
     pub given: GivenOptions,
+    /// True if the family was named.
+    pub is_named: bool,
 }
 
 /// Returns the names of the options of all families, each once, in the order of the registry.
@@ -61,8 +63,7 @@ impl Args for FamilyArguments {
             .value_name("FAMILY")
             .value_parser(PossibleValuesParser::new(FAMILIES.iter().map(|family| family.name)))
             .hide_possible_values(true)
-            .default_value(FAMILIES[0].name)
-            .help(format!("Family of the index: {}", abouts.join("; ")));
+            .help(format!("Family of the index: {} [default: {}]", abouts.join("; "), FAMILIES[0].name));
         names().into_iter().fold(command.arg(family), |command, name| {
             let value_name =
                 FAMILIES.iter().flat_map(|family| family.options).find(|option| option.name == name);
@@ -84,14 +85,15 @@ impl Args for FamilyArguments {
 
 impl FromArgMatches for FamilyArguments {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
-        let family = matches.get_one::<String>("family").map_or(FAMILIES[0].name, String::as_str);
+        let named = matches.get_one::<String>("family");
+        let family = named.map_or(FAMILIES[0].name, String::as_str);
         let given: GivenOptions = names()
             .into_iter()
             .filter_map(|name| Some((name.to_owned(), value(matches.get_one::<String>(name)?))))
             .collect();
         let options = families::options(family, &given)
             .map_err(|error| Error::raw(ErrorKind::ValueValidation, error.to_string()))?;
-        Ok(FamilyArguments { options, given })
+        Ok(FamilyArguments { options, given, is_named: named.is_some() })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {

@@ -1,15 +1,13 @@
 //! `bathyal advise`.
 
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use bathyal_advise::{
     Advice, AdviceOptions, AdviceRequest, AdviceTier, AssumedData, IndexPrediction, Interval, PageFormat,
-    PlanComparison, PlanFile, VectorShape, advise, compare_with_plan,
+    PlanFile, VectorShape, advise,
 };
 use bathyal_console::{Console, Failure, byte_size};
-use bathyal_index::{Index, OpenOptions};
-use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Progress;
 
@@ -17,17 +15,19 @@ use crate::arguments::AdviseArguments;
 
 pub(super) fn run(arguments: &AdviseArguments, console: &Console) -> Result<(), Failure> {
     if let Some(plan) = &arguments.check {
-        return check(arguments, plan, console);
+        return super::check_plan::run(arguments, plan.as_deref(), console);
     }
+    // The parser has checked that it is given.
+    let metric = arguments.metric.as_ref().ok_or_else(|| Failure::usage("--metric is missing"))?.name;
     let page = arguments.page.as_deref().map(PageFormat::of_file).transpose()?;
     let progress = console.progress();
     let (data, assumed) = data(arguments, console, &progress)?;
-    let (data, metric) = data.for_metric(arguments.metric.name)?;
+    let (data, metric_of_data) = data.for_metric(metric)?;
     let queries = arguments.queries.as_ref().map(|path| console.open_vectors(path)).transpose()?;
-    let queries = queries.map(|queries| queries.for_metric(arguments.metric.name)).transpose()?;
+    let queries = queries.map(|queries| queries.for_metric(metric)).transpose()?;
     let (recall, more_recalls) = arguments.recalls()?;
     let request = AdviceRequest::new(AdviceOptions {
-        metric,
+        metric: metric_of_data,
         k: arguments.k as usize,
         recall,
         more_recalls,
@@ -86,22 +86,6 @@ fn tiers(arguments: &AdviseArguments, progress: &dyn Progress) -> Result<Vec<Adv
     let by_default = [PathBuf::from("dram"), PathBuf::from(".")];
     let places = if arguments.places.is_empty() { &by_default[..] } else { &arguments.places[..] };
     Ok(AdviceTier::all_at(places, &arguments.store.options()?, progress)?)
-}
-
-/// Compares an index with its plan.
-fn check(arguments: &AdviseArguments, plan: &Path, console: &Console) -> Result<(), Failure> {
-    let plan = PlanFile::read(plan)?;
-    // The parser has checked that queries are given.
-    let queries = arguments.queries.as_deref().ok_or_else(|| Failure::usage("QUERIES is missing"))?;
-    let (queries, _) = console.open_vectors(queries)?.for_metric(arguments.metric.name)?;
-    let progress = console.progress();
-    let index = arguments.data.as_deref().ok_or_else(|| Failure::usage("DATA, the index, is missing"))?;
-    let options = OpenOptions { store: arguments.store.options()?, ..plan.open_options() };
-    let index = Index::open_attended(index, &options, &progress)?;
-    let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
-    let comparison = compare_with_plan(&plan, &index, &queries, control)?;
-    drop(progress);
-    console.answer(&comparison, &comparison_text(&plan, &comparison))
 }
 
 /// Returns the table of the recommended indexes, and the reasons of the others.
@@ -181,22 +165,4 @@ fn row(index: &IndexPrediction, concurrency: u32) -> String {
         p50.value,
         index.build_seconds.value,
     )
-}
-
-/// Returns the table of a comparison.
-fn comparison_text(plan: &PlanFile, comparison: &PlanComparison) -> String {
-    let mut text = format!("{} on {}", plan.index.label, plan.index.tier);
-    let _ = write!(text, "\n{:<18} {:>14} {:>14} {:>6}", "", "predicted", "measured", "ratio");
-    for number in &comparison.numbers {
-        let mark = if number.within { "" } else { "  outside" };
-        let _ = write!(
-            text,
-            "\n{:<18} {:>14.1} {:>14.1} {:>6.2}{mark}",
-            number.name, number.predicted.value, number.measured, number.ratio
-        );
-    }
-    for failed in &comparison.failed {
-        let _ = write!(text, "\n{failed}");
-    }
-    text
 }

@@ -1,12 +1,15 @@
 //! `bathyal build`.
 
-use bathyal_advise::PlanFile;
+use std::path::Path;
+
+use bathyal_advise::{FamilyChoice, PlanFile};
 use bathyal_console::process_memory::peak_rss_bytes;
 use bathyal_console::process_time::processor_seconds;
-use bathyal_console::{Console, Failure, byte_size};
+use bathyal_console::{Console, Failure, Kind, byte_size};
 use bathyal_index::{BuildOptions, BuildReport, DEFAULT_SEED, IndexError, MOST_CALIBRATION_QUERIES};
 use bathyal_kernels::Metric;
 use bathyal_vectors::VectorFile;
+use bathyal_vectors::progress::Progress;
 use serde::Serialize;
 
 use super::stripes::shared_devices;
@@ -17,6 +20,9 @@ struct BuildOutput {
     index: String,
     #[serde(flatten)]
     report: BuildReport,
+    /// The family that was chosen, and why; absent if the command names one, or for few vectors.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    chosen: Option<FamilyChoice>,
     peak_rss_bytes: Option<u64>,
     /// Processor time of this process. A build that continued a killed one does not count the time of that
     /// one.
@@ -35,26 +41,50 @@ pub(super) fn run(arguments: &BuildArguments, console: &Console) -> Result<(), F
         }
         let element = data.element();
         let (count, dim) = (data.count() as u64, data.dim() as u32);
-        for difference in plan.differences(count, dim, element.name(), metric.name_over(element)) {
+        let fits = plan.check_fits(count, dim, element.name(), metric.name_over(element));
+        let named = |what: String| Failure::of(Kind::InvalidArgument, format!("{}: {what}", path.display()));
+        if let Some(difference) = fits.map_err(|error| named(error.to_string()))? {
             console.note(&format!("note: {}: {difference}", path.display()));
         }
-        options.family = plan.family()?;
+        options = plan.build_options(options)?;
         options.seed = arguments.seed.unwrap_or(plan.seed);
     }
     if arguments.plan {
         return super::build_plan::run(&data, &options, console);
     }
-    super::build_plan::print_as_detail(&data, &options, console)?;
-    let progress = console.progress();
     // The parser has checked that both paths are given unless this is a plan.
     let index = arguments.index.as_deref().ok_or_else(|| Failure::usage("INDEX is missing"))?;
+    let progress = console.progress();
+    let chosen = chosen(arguments, &data, index, &options, &progress)?;
+    drop(progress);
+    if let Some(choice) = &chosen {
+        console.note(&format!("family {}; --family names another", choice.reason));
+        options.family = choice.family()?;
+    }
+    super::build_plan::print_as_detail(&data, &options, console)?;
+    let progress = console.progress();
     let report = bathyal_index::build(&data, index, &options, &progress)?;
     drop(progress);
     let index = index.display().to_string();
     let notes = shared_devices(&arguments.disks.stripe);
     let (peak_rss_bytes, processor_seconds) = (peak_rss_bytes(), processor_seconds());
-    let answer = BuildOutput { index, report, peak_rss_bytes, processor_seconds, notes };
+    let answer = BuildOutput { index, report, chosen, peak_rss_bytes, processor_seconds, notes };
     console.answer(&answer, &text(&answer))
+}
+
+/// Chooses a family for a build that names neither a family nor options of one.
+fn chosen(
+    arguments: &BuildArguments,
+    data: &VectorFile,
+    index: &Path,
+    options: &BuildOptions,
+    progress: &dyn Progress,
+) -> Result<Option<FamilyChoice>, Failure> {
+    let FamilyArguments { given, is_named, .. } = &arguments.family;
+    if *is_named || !given.is_empty() || arguments.advice.is_some() {
+        return Ok(None);
+    }
+    Ok(FamilyChoice::of_build(data, index, options, progress)?)
 }
 
 /// Opens the vectors, or makes vectors of the given shape for a plan.
@@ -67,7 +97,7 @@ fn data(arguments: &BuildArguments, console: &Console) -> Result<VectorFile, Fai
 }
 
 fn options(arguments: &BuildArguments, metric: Metric, console: &Console) -> Result<BuildOptions, Failure> {
-    let FamilyArguments { options: family, given } = &arguments.family;
+    let FamilyArguments { options: family, given, .. } = &arguments.family;
     if arguments.calibration.is_some()
         && family.family() == "flat"
         && given.is_empty()
@@ -94,11 +124,12 @@ fn options(arguments: &BuildArguments, metric: Metric, console: &Console) -> Res
         stripe: arguments.disks.options(),
         store: arguments.store.options()?,
         card: arguments.device.card_alone().map_err(IndexError::from)?,
+        plan: None,
     })
 }
 
 fn text(answer: &BuildOutput) -> String {
-    let BuildOutput { index, report, peak_rss_bytes, processor_seconds, notes } = answer;
+    let BuildOutput { index, report, peak_rss_bytes, processor_seconds, notes, .. } = answer;
     let processor =
         processor_seconds.map_or(String::new(), |seconds| format!(", {seconds:.1} s of processor time"));
     let stored = report.stored.map_or(String::new(), |stored| format!("\nstored as {stored}"));

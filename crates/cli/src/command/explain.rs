@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use bathyal_advise::{ComparedNumber, ExplainedByPlan, Interval, PlanDeviation};
 use bathyal_console::{Console, Failure, byte_size};
 use bathyal_index::cost::deviation::{FailedAssumption, QueryMeans};
 use bathyal_index::{BatchExplanation, Explanation, StoreShare};
@@ -26,17 +27,47 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
         ExplainedRows::Several { first, end } => {
             let rows = first..end.unwrap_or(queries.count());
             let explanation = index.explain_batch(&queries, rows, &options, control)?;
-            for note in &explanation.notes {
-                console.note(&format!("note: {}", in_command(note, &arguments.index)));
-            }
-            return console.answer(&explanation, &batch_text(&explanation));
+            let answer = ExplainedByPlan::of_batch(&index, &options, explanation);
+            print_notes(&answer.explanation.notes, arguments, console);
+            let text = batch_text(&answer.explanation) + &plan_text(answer.plan.as_ref());
+            return console.answer(&answer, &text);
         }
     };
-    let explanation = index.explain(&queries, row, &options, control)?;
-    for note in &explanation.notes {
+    let answer =
+        ExplainedByPlan::of_query(&index, &options, index.explain(&queries, row, &options, control)?);
+    print_notes(&answer.explanation.notes, arguments, console);
+    console.answer(&answer, &(text(row, &answer.explanation) + &plan_text(answer.plan.as_ref())))
+}
+
+fn print_notes(notes: &[String], arguments: &SearchArguments, console: &Console) {
+    for note in notes {
         console.note(&format!("note: {}", in_command(note, &arguments.index)));
     }
-    console.answer(&explanation, &text(row, &explanation))
+}
+
+/// Returns lines about the plan: its numbers beside the actual ones, what differs from its assumptions, and
+/// the assumptions that failed.
+fn plan_text(plan: Option<&PlanDeviation>) -> String {
+    let Some(plan) = plan else { return String::new() };
+    let mut text = format!("\nby its plan  {} on {}", plan.label, plan.tier);
+    // Writing to a string does not fail.
+    let _ =
+        write!(text, "\n{:<22} {:>14} {:>14} {:>22}", "mean of a query", "planned", "actual", "(interval)");
+    for number in &plan.numbers {
+        let ComparedNumber { name, predicted: Interval { value, low, high }, measured, .. } = number;
+        let interval = format!("{low:.1}..{high:.1}");
+        let _ = write!(text, "\n{name:<22} {value:>14.1} {measured:>14.1} {interval:>22}");
+    }
+    for difference in &plan.differences {
+        let _ = write!(text, "\nplan         {difference}");
+    }
+    for failed in &plan.failed {
+        let _ = write!(text, "\nplan         {}", failed.sentence);
+    }
+    if plan.failed.is_empty() {
+        let _ = write!(text, "\nplan         every number holds within a factor of {}", plan.factor);
+    }
+    text
 }
 
 fn text(row: usize, explanation: &Explanation) -> String {
@@ -111,6 +142,7 @@ fn batch_text(explanation: &BatchExplanation) -> String {
     line("scan, us", |means| means.scan_ns, 1e3);
     line("read, us", |means| means.read_ns, 1e3);
     line("rerank, us", |means| means.rerank_ns, 1e3);
+    line("processor, us", |means| means.processor_ns, 1e3);
     line("time, us", |means| means.total_ns, 1e3);
     for share in &explanation.tiers {
         let known = if share.measured { "measured" } else { "assumed" };

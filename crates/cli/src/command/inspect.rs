@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use bathyal_advise::PlanFile;
 use bathyal_console::{Console, Failure, Kind, byte_size};
 use bathyal_index::{HistogramBar, InspectReport, QueryCalibration, find, inspect_in};
 use serde_json::Value;
@@ -103,6 +104,15 @@ fn text(report: &InspectReport, full: bool) -> String {
         let label = format!("part {}", part.part);
         let _ = writeln!(text, "{label:<13} of {}, {}: {}", part.file, size(part.bytes), part.path);
     }
+    match PlanFile::kept_by(manifest) {
+        Ok(None) => {}
+        Ok(Some(plan)) => {
+            let _ = writeln!(text, "plan          {}", planned(&plan));
+        }
+        Err(error) => {
+            let _ = writeln!(text, "plan          not readable: {error}");
+        }
+    }
     for line in &description.calibration {
         let _ = writeln!(text, "calibration   {line}");
     }
@@ -121,6 +131,19 @@ fn text(report: &InspectReport, full: bool) -> String {
         text += "              --full shows their distribution, and the files\n";
     }
     text
+}
+
+/// Returns a line about the plan that the index keeps.
+fn planned(plan: &PlanFile) -> String {
+    let PlanFile { k, recall, concurrency, vectors, index, .. } = plan;
+    let speed = index.load(*concurrency).map_or(String::new(), |load| {
+        format!(", {:.0} queries a second with {concurrency} in flight", load.queries_per_second.value)
+    });
+    format!(
+        "{} on {}, for {vectors} vectors: recall@{k} {recall} by {:.1} reads a query{speed}; \
+         bathyal advise INDEX QUERIES --check compares",
+        index.label, index.tier, index.reads.value
+    )
 }
 
 /// Returns a line about a calibration with given queries.

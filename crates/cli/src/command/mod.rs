@@ -11,6 +11,7 @@ mod bench_truth;
 mod build;
 mod build_plan;
 mod calibrate;
+mod check_plan;
 mod collection;
 mod compact;
 mod completions;

@@ -19,7 +19,7 @@ use crate::locate::holding;
 use bathyal_store::{Replace, Store};
 use bathyal_vectors::progress::Progress;
 use bathyal_vectors::{LargestValue, VectorFile};
-use options::{BuildOptions, BuildReport, Details, Job, MOST_CALIBRATION_QUERIES, Target};
+use options::{BuildOptions, BuildReport, Details, Job, MOST_CALIBRATION_QUERIES, MOST_PLAN_BYTES, Target};
 use serde_json::Value;
 use std::borrow::Cow;
 use std::path::Path;
@@ -112,6 +112,7 @@ pub(crate) fn build_over(
         return Err(IndexError::Parameter(what.into()));
     }
     check_data(data, options)?;
+    check_plan(options)?;
     let replace = if options.overwrite { Replace::Generation } else { Replace::Never };
     store.check(name, replace)?;
     let planned = planned_memory(data, options);
@@ -238,8 +239,8 @@ fn identity(
     progress: &dyn Progress,
 ) -> Result<(Identity, Option<LargestValue>), IndexError> {
     // The fields are named one by one, so that a new option has to be added here. The memory determines which
-    // vectors are placed together; families add that themselves. Threads, replacement, location and device do
-    // not change the content.
+    // vectors are placed together; families add that themselves. Threads, replacement, location, device and
+    // the kept plan do not change the content.
     let BuildOptions {
         metric,
         family,
@@ -254,6 +255,7 @@ fn identity(
         stripe: _,
         store: _,
         card: _,
+        plan: _,
     } = options;
     let content = |vectors: &VectorFile| match vectors
         .check_content(options.thread_count(), &|| progress.cancelled())
@@ -304,6 +306,7 @@ pub(crate) fn least_manifest(
         data_bytes: data.given().data_bytes(),
         seed: options.seed,
         build_seconds: 0.0,
+        plan: options.plan.clone(),
         files: Vec::new(),
         structure: Value::Null,
     }
@@ -369,6 +372,19 @@ impl StageTimes {
         }
         self.last = now;
     }
+}
+
+/// Refuses a plan that is no object, or too large for a manifest.
+fn check_plan(options: &BuildOptions) -> Result<(), IndexError> {
+    let Some(plan) = &options.plan else { return Ok(()) };
+    let bytes = plan.to_string().len();
+    if !plan.is_object() || bytes > MOST_PLAN_BYTES {
+        return Err(IndexError::Parameter(format!(
+            "the plan that the index is to keep must be an object of up to {MOST_PLAN_BYTES} bytes as JSON; \
+             it has {bytes}"
+        )));
+    }
+    Ok(())
 }
 
 fn check_data(data: &VectorFile, options: &BuildOptions) -> Result<(), IndexError> {

@@ -25,6 +25,9 @@ pub const DEFAULT_SEED: u64 = 0xba74_17a1;
 
 /// The most queries of a calibration, and the default.
 pub const MOST_CALIBRATION_QUERIES: usize = 1000;
+/// The most bytes of [`BuildOptions::plan`]. A manifest is read whole by each opening, and has a few
+/// kilobytes.
+pub const MOST_PLAN_BYTES: usize = 1 << 18;
 
 /// Options of a build.
 #[derive(Debug, Clone)]
@@ -66,6 +69,10 @@ pub struct BuildOptions {
     /// the host memory for the card reduces a budget, which may divide the data into other parts; and a graph
     /// differs, with equally good answers. `None` uses only the processor.
     pub card: Option<Arc<dyn Card>>,
+    /// The plan of an advice, which the manifest of the index keeps for comparisons: a JSON object of up to
+    /// [`MOST_PLAN_BYTES`]. It does not change the index. A build that continues a killed one, of which only
+    /// the publication is missing, keeps the plan of that one.
+    pub plan: Option<Value>,
 }
 
 /// The disks over which an index is striped.
@@ -107,6 +114,7 @@ impl BuildOptions {
             stripe: None,
             store: StoreOptions::default(),
             card: None,
+            plan: None,
         }
     }
 

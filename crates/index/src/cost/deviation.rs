@@ -35,6 +35,8 @@ pub struct QueryMeans {
     pub read_ns: f64,
     /// Nanoseconds from start to answer.
     pub total_ns: f64,
+    /// Processor nanoseconds of all phases, with those of submitting reads.
+    pub processor_ns: f64,
 }
 
 impl QueryMeans {
@@ -53,6 +55,7 @@ impl QueryMeans {
             rerank_ns: work.rerank_ns,
             read_ns: total_ns - work.compute_ns(),
             total_ns,
+            processor_ns: work.compute_ns() + demand.reads * device.issue_ns,
         }
     }
 }
@@ -77,6 +80,8 @@ pub enum Assumption {
     VectorTime,
     /// Nanoseconds of the processor for navigation.
     NavigationTime,
+    /// Nanoseconds of the processor for all that a query does, for each code and vector that it compares.
+    ProcessorTime,
 }
 
 /// An assumption that failed, with both numbers.
@@ -93,8 +98,8 @@ pub struct FailedAssumption {
 }
 
 impl Assumption {
-    /// Returns the sentence about an assumption that failed.
-    fn sentence(self, predicted: f64, actual: f64) -> String {
+    /// Returns the sentence about an assumption of `whose` that failed.
+    fn sentence(self, whose: &str, predicted: f64, actual: f64) -> String {
         let pair = |digits: usize| (format!("{predicted:.digits$}"), format!("{actual:.digits$}"));
         let us = || (format!("{:.1}", predicted / 1e3), format!("{:.1}", actual / 1e3));
         let ((expected, found), rest) = match self {
@@ -106,8 +111,11 @@ impl Assumption {
             Assumption::CodeTime => (pair(2), ("ns for scoring a code", "ns were measured")),
             Assumption::VectorTime => (pair(1), ("ns for comparing a vector", "ns were measured")),
             Assumption::NavigationTime => (us(), ("us for navigation", "us were measured")),
+            Assumption::ProcessorTime => {
+                (pair(1), ("ns of the processor for each comparison of a code or vector", "were measured"))
+            }
         };
-        format!("the model expects {expected} {}, but {found} {}", rest.0, rest.1)
+        format!("{whose} expects {expected} {}, but {found} {}", rest.0, rest.1)
     }
 }
 
@@ -120,35 +128,72 @@ pub fn judge(predicted: &QueryMeans, actual: &QueryMeans, factor: f64) -> Vec<Fa
         let larger = time(predicted).max(time(actual));
         larger >= LEAST_SHARE * longest && larger > 0.0
     };
-    let per_unit = |amount: f64, units: f64| if units > 0.0 { amount / units } else { 0.0 };
-    let both = |number: &dyn Fn(&QueryMeans) -> f64| (number(predicted), number(actual));
-    let distances = |means: &QueryMeans| means.code_distances + means.full_distances;
     // A unit that one side lacks is reported as a count, and has no time.
     let timed = |time: fn(&QueryMeans) -> f64, units: fn(&QueryMeans) -> f64| {
-        let judged = matters(time) && units(predicted) > 0.0 && units(actual) > 0.0;
-        judged.then(|| both(&|means| per_unit(time(means), units(means))))
+        matters(time).then(|| per_unit(predicted, actual, time, units)).flatten()
     };
-    let numbers = [
-        (Assumption::Rounds, Some(both(&|means| means.rounds))),
-        (Assumption::Reads, Some(both(&|means| means.reads))),
-        (
-            Assumption::Bytes,
-            (predicted.reads > 0.0 && actual.reads > 0.0)
-                .then(|| both(&|means| per_unit(means.bytes, means.reads))),
-        ),
-        (Assumption::Distances, Some(both(&distances))),
+    let navigation =
+        matters(|means| means.navigate_ns).then_some((predicted.navigate_ns, actual.navigate_ns));
+    let times = [
         (Assumption::Latency, timed(|means| means.read_ns, |means| means.rounds)),
-        (Assumption::NavigationTime, matters(|means| means.navigate_ns).then(|| both(&|m| m.navigate_ns))),
+        (Assumption::NavigationTime, navigation),
         (Assumption::CodeTime, timed(|means| means.scan_ns, |means| means.code_distances)),
         (Assumption::VectorTime, timed(|means| means.rerank_ns, |means| means.full_distances)),
     ];
-    let failed = |(assumption, numbers): (Assumption, Option<(f64, f64)>)| {
+    failed("the model", counts(predicted, actual).into_iter().chain(times), factor)
+}
+
+/// Returns the assumptions of a plan by which `actual` differs, as [`judge`] does. A plan has counts and the
+/// processor's time of a query, but no times of its phases.
+pub fn judge_plan(planned: &QueryMeans, actual: &QueryMeans, factor: f64) -> Vec<FailedAssumption> {
+    let processor = per_unit(planned, actual, |means| means.processor_ns, distances);
+    let processor = (planned.processor_ns > 0.0 && actual.processor_ns > 0.0).then_some(processor).flatten();
+    let numbers = counts(planned, actual).into_iter().chain([(Assumption::ProcessorTime, processor)]);
+    failed("the plan", numbers, factor)
+}
+
+/// A number of the prediction and that of the queries; `None` if there is nothing to compare.
+type BothNumbers = Option<(f64, f64)>;
+
+/// Returns the counts of a query.
+fn counts(predicted: &QueryMeans, actual: &QueryMeans) -> [(Assumption, BothNumbers); 4] {
+    let both = |number: fn(&QueryMeans) -> f64| Some((number(predicted), number(actual)));
+    [
+        (Assumption::Rounds, both(|means| means.rounds)),
+        (Assumption::Reads, both(|means| means.reads)),
+        (Assumption::Bytes, per_unit(predicted, actual, |means| means.bytes, |means| means.reads)),
+        (Assumption::Distances, both(distances)),
+    ]
+}
+
+fn distances(means: &QueryMeans) -> f64 {
+    means.code_distances + means.full_distances
+}
+
+/// Returns an amount for each unit; `None` if one side has no units.
+fn per_unit(
+    predicted: &QueryMeans,
+    actual: &QueryMeans,
+    amount: fn(&QueryMeans) -> f64,
+    units: fn(&QueryMeans) -> f64,
+) -> BothNumbers {
+    let of = |means: &QueryMeans| amount(means) / units(means);
+    (units(predicted) > 0.0 && units(actual) > 0.0).then(|| (of(predicted), of(actual)))
+}
+
+/// Returns the assumptions of `whose` whose numbers differ by more than `factor`.
+fn failed(
+    whose: &str,
+    numbers: impl Iterator<Item = (Assumption, BothNumbers)>,
+    factor: f64,
+) -> Vec<FailedAssumption> {
+    let failed = |(assumption, numbers): (Assumption, BothNumbers)| {
         let (predicted, actual) =
             numbers.filter(|(predicted, actual)| differ(*predicted, *actual, factor))?;
-        let sentence = assumption.sentence(predicted, actual);
+        let sentence = assumption.sentence(whose, predicted, actual);
         Some(FailedAssumption { assumption, predicted, actual, sentence })
     };
-    numbers.into_iter().filter_map(failed).collect()
+    numbers.filter_map(failed).collect()
 }
 
 /// Returns true if one number is more than `factor` times the other.
@@ -174,6 +219,7 @@ mod tests {
         rerank_ns: 10_000.0,
         read_ns: 900_000.0,
         total_ns: 960_000.0,
+        processor_ns: 204_000.0,
     };
 
     fn failed(actual: QueryMeans) -> Vec<Assumption> {
@@ -211,6 +257,26 @@ mod tests {
     }
 
     #[test]
+    fn a_plan_is_judged_by_its_counts_and_the_processor() {
+        let failed = |actual: QueryMeans| -> Vec<Assumption> {
+            judge_plan(&QUERY, &actual, FAILING_FACTOR).iter().map(|failed| failed.assumption).collect()
+        };
+        // Times of phases and of the whole query are not in a plan.
+        let slow = QueryMeans { navigate_ns: 9e5, scan_ns: 9e6, read_ns: 1.0, total_ns: 1e9, ..QUERY };
+        assert_eq!(failed(slow), []);
+        assert_eq!(failed(QueryMeans { processor_ns: 1e6, ..QUERY }), [Assumption::ProcessorTime]);
+        assert_eq!(failed(QueryMeans { processor_ns: 0.0, ..QUERY }), [], "not measured");
+        // As many times the work in as many times the time: only the work was predicted wrong.
+        let more = QueryMeans { code_distances: 6e3, full_distances: 120.0, processor_ns: 6.1e5, ..QUERY };
+        assert_eq!(failed(more), [Assumption::Distances]);
+        let [one] = judge_plan(&QUERY, &more, FAILING_FACTOR).try_into().unwrap();
+        assert_eq!(
+            one.sentence,
+            "the plan expects 2040 codes and vectors compared a query, but 6120 were counted"
+        );
+    }
+
+    #[test]
     fn a_sentence_has_both_numbers() {
         let actual = QueryMeans { reads: 123.25, bytes: 123.25 * 4096.0, ..QUERY };
         let [failed] = judge(&QUERY, &actual, FAILING_FACTOR).try_into().unwrap();
@@ -239,6 +305,7 @@ mod tests {
         assert_eq!((means.rounds, means.reads, means.bytes), (2.0, 10.0, 40_960.0));
         assert_eq!(means.read_ns, 160_000.0 + 120_000.0 + 5_000.0);
         assert_eq!(means.total_ns, means.read_ns + 6_000.0);
+        assert_eq!(means.processor_ns, 6_000.0 + 5_000.0);
         assert_eq!((means.code_distances, means.full_distances), (100.0, 10.0));
     }
 }

@@ -121,6 +121,11 @@ pub struct Manifest {
     pub seed: u64,
     /// Seconds that the build took.
     pub build_seconds: f64,
+    /// The plan of an advice by which the index was built ([`BuildOptions::plan`]); `None` without one.
+    ///
+    /// [`BuildOptions::plan`]: crate::BuildOptions::plan
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<Value>,
     /// All other files of the index; searches read the first from a tier.
     pub files: Vec<FileEntry>,
     /// The section of the family: its layout and parameters, its codes, its calibration.

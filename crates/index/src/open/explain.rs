@@ -10,7 +10,7 @@ use crate::query::changes::Changes;
 use crate::query::{OwnTotals, SearchParams};
 use bathyal_kernels::Neighbor;
 use bathyal_store::{CacheUse, Requests};
-use bathyal_tier::{Control, Cx, Engine};
+use bathyal_tier::{Control, Cx, Engine, thread_ns};
 use bathyal_vectors::VectorFile;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -142,6 +142,9 @@ pub struct Explanation {
     pub own: OwnTotals,
     /// The prediction of the cost model, from the effort, the tier's profile and the processor.
     pub predicted: Predicted,
+    /// The counted and measured costs, as those of a batch.
+    #[serde(skip)]
+    pub actual: QueryMeans,
     /// The factor between prediction and measurement beyond which an assumption has failed.
     pub factor: f64,
     /// The assumptions of the model that failed for this query, those about counts first.
@@ -211,8 +214,9 @@ struct ExplainedRun {
     state: Box<dyn QueryState>,
     /// The answer.
     found: Vec<Neighbor>,
-    /// Nanoseconds of the second run.
+    /// Nanoseconds of the second run, and of the processor for it.
     total_ns: u64,
+    processor_ns: u64,
     /// The requests to the store before, between and after the runs; empty for a local index.
     snapshots: Vec<StoreSnapshot>,
 }
@@ -258,13 +262,15 @@ impl Index {
         control: Control<'_>,
     ) -> Result<ExplainedRun, IndexError> {
         let mut lone = self.lone_queries(params, changes)?;
-        let (mut total_ns, mut found) = (0, Vec::new());
+        let (mut total_ns, mut processor_ns, mut found) = (0, 0, Vec::new());
         let mut snapshots = Vec::from_iter(self.traffic.as_ref().map(StoreTraffic::snapshot));
         for _ in 0..2 {
+            let before = thread_ns();
             total_ns = lone.answer(query, &mut found, control)?;
+            processor_ns = thread_ns().saturating_sub(before);
             snapshots.extend(self.traffic.as_ref().map(StoreTraffic::snapshot));
         }
-        Ok(ExplainedRun { state: lone.state, found, total_ns, snapshots })
+        Ok(ExplainedRun { state: lone.state, found, total_ns, processor_ns, snapshots })
     }
 
     /// Returns an engine on the calling thread, with the state of one query.
@@ -279,7 +285,7 @@ impl Index {
 
     /// Returns the explanation of a query that has been answered.
     fn explained(&self, params: &SearchParams, run: ExplainedRun, notes: Vec<String>) -> Explanation {
-        let ExplainedRun { state, found, total_ns, snapshots } = run;
+        let ExplainedRun { state, found, total_ns, processor_ns, snapshots } = run;
         let (cost, scanned) = (state.query().stats, state.scanned());
         let phases = PhaseTime::of(&state.query().clock);
         let predicted = self.predicted_means(params);
@@ -290,6 +296,7 @@ impl Index {
             code_distances: f64::from(cost.code_distances),
             full_distances: f64::from(cost.full_distances),
             total_ns: total_ns as f64,
+            processor_ns: processor_ns as f64,
             ..phase_means(&phases, |ns| ns as f64)
         };
         Explanation {
@@ -308,6 +315,7 @@ impl Index {
             full_distances: cost.full_distances,
             own: cost.named(self.stored.own_counters()),
             predicted: Predicted::of(&predicted),
+            actual,
             factor: FAILING_FACTOR,
             failed: judge(&predicted, &actual, FAILING_FACTOR),
             total_ns,

@@ -8,7 +8,7 @@ use crate::error::IndexError;
 use crate::family::Knob;
 use crate::query::{Clock, OwnTotals, QueryStats, SearchParams};
 use bathyal_store::Requests;
-use bathyal_tier::Control;
+use bathyal_tier::{Control, thread_ns};
 use bathyal_vectors::VectorFile;
 use serde::Serialize;
 use std::ops::Range;
@@ -99,6 +99,7 @@ impl Index {
         lone.answer(queries.row(rows.start), &mut found, control)?;
         let (hits, sent) = (cached(), requests());
         let mut sums = CostSums::default();
+        let before = thread_ns();
         for row in rows {
             sums.total_ns += lone.answer(queries.row(row), &mut found, control)?;
             let cost = &lone.state.query().stats;
@@ -107,6 +108,7 @@ impl Index {
             sums.own.merge(&cost.named(self.stored.own_counters()));
             sums.clock.add(&lone.state.query().clock);
         }
+        sums.processor_ns = thread_ns().saturating_sub(before);
         notes.extend(self.trouble.note());
         let requests = requests().zip(sent).map(|(after, before)| after.since(&before));
         Ok(BatchExplanation {
@@ -160,6 +162,7 @@ struct CostSums {
     code_distances: u64,
     full_distances: u64,
     total_ns: u64,
+    processor_ns: u64,
     own: OwnTotals,
     clock: Clock,
 }
@@ -183,6 +186,7 @@ impl CostSums {
             code_distances: mean(self.code_distances),
             full_distances: mean(self.full_distances),
             total_ns: mean(self.total_ns),
+            processor_ns: mean(self.processor_ns),
             ..phase_means(&PhaseTime::of(&self.clock), mean)
         }
     }

@@ -24,6 +24,7 @@ mod features;
 mod files;
 mod golden;
 mod growing;
+mod kept_plan;
 mod knobs;
 mod lies;
 mod lone;

@@ -139,6 +139,8 @@ pub fn convert_layout_in(
     let mut converted = manifest.clone();
     converted.written_by = format!("bathyal {}", env!("CARGO_PKG_VERSION"));
     converted.identity = Some(identity.to_string());
+    // The plan predicts the old layout.
+    converted.plan = None;
     converted.set_structure(&entry, entry.files())?;
     converted.renew_version().map_err(IndexError::Internal)?;
     let conversion = conversion(&converted, links);

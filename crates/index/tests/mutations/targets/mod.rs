@@ -142,6 +142,7 @@ fn manifest_of(family: &str, structure: &impl Serialize, files: Vec<FileEntry>) 
         data_bytes: 1600,
         seed: 7,
         build_seconds: 1.5,
+        plan: None,
         files: Vec::new(),
         structure: serde_json::Value::Null,
     };
