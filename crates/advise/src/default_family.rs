@@ -17,11 +17,9 @@ use serde::Serialize;
 use std::path::Path;
 use std::time::Instant;
 
-/// The fewest vectors, and bytes of them, for which the advisor is asked. The answer takes seconds, which are
-/// a small share only of a long build.
-pub const LEAST_CHOICE_VECTORS: usize = 50_000;
-/// See [`LEAST_CHOICE_VECTORS`].
-pub const LEAST_CHOICE_BYTES: u64 = 64 << 20;
+/// The fewest vectors for which the advisor is asked. The answer takes some 3 to 5 seconds of processors, as
+/// much as a cluster index of 250,000 to 400,000 of the same vectors: about a twentieth of this build.
+pub const LEAST_CHOICE_VECTORS: usize = 5_000_000;
 /// The factor of speed by which another family must exceed the default one. The lower end of its interval
 /// must exceed the default's expected speed, too.
 const CLEAR_FACTOR: f64 = 1.5;
@@ -70,7 +68,7 @@ impl FamilyChoice {
         progress: &dyn Progress,
     ) -> Result<Option<FamilyChoice>, IndexError> {
         let started = Instant::now();
-        let is_large = data.count() >= LEAST_CHOICE_VECTORS && data.data_bytes() >= LEAST_CHOICE_BYTES;
+        let is_large = data.count() >= LEAST_CHOICE_VECTORS;
         let folder =
             options.stripe.as_ref().and_then(|stripe| stripe.folders.first().map(|path| path.as_path()));
         let folder = folder.or_else(|| target.parent()).unwrap_or(Path::new("."));
