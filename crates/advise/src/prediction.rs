@@ -345,9 +345,9 @@ fn moved(counters: &Counters, tier: &AdviceTier) -> Interval {
 /// Returns the distribution of latencies at a number of queries in flight: that of the largest pilot, or that of
 /// the work of its queries where latencies were not measured.
 fn latency_shape(searches: &[&PilotSearch], concurrency: u32) -> LatencyShape {
-    let measured = searches.last().and_then(|search| {
-        search.latencies.iter().find(|shape| shape.concurrency == concurrency).copied()
-    });
+    let measured = searches
+        .last()
+        .and_then(|search| search.latencies.iter().find(|shape| shape.concurrency == concurrency).copied());
     measured.unwrap_or(LatencyShape {
         concurrency,
         p50: mean(searches, |search| search.p50_work),

@@ -1,8 +1,8 @@
 //! Advice about small generated sets, compared with indexes that are then built.
 
 use bathyal_advise::{
-    Advice, AdviceOptions, AdviceRequest, AdviceTier, AssumedData, ExplainedByPlan, FamilyChoice, IndexLimits,
-    IndexPrediction, PageFormat, PlanFile, SamplePace, VectorShape, advise, compare_with_plan,
+    Advice, AdviceOptions, AdviceRequest, AdviceTier, AssumedData, ExplainedByPlan, FamilyChoice,
+    IndexLimits, IndexPrediction, PageFormat, PlanFile, SamplePace, VectorShape, advise, compare_with_plan,
 };
 use bathyal_index::cost::deviation::Assumption;
 use bathyal_index::{BuildOptions, Effort, Index, IndexError, SearchOptions, build};
