@@ -203,19 +203,7 @@ def advise(
     bits = metric == "hamming"
     _check_shape(data, queries, vectors, dim, element)
     base = None if data is None else source(data, DATA._replace(bits=bits), key)
-    limits = {
-        "dram_bytes": memory_bytes(memory),
-        "disk_bytes": memory_bytes(disk),
-        "p50_us": None if p50_ms is None else 1e3 * float(p50_ms),
-        "p99_us": None if p99_ms is None else 1e3 * float(p99_ms),
-        "queries_per_second": qps,
-        "build_seconds": build_seconds,
-        "build_memory_bytes": memory_bytes(build_memory),
-        "dollars_per_month": dollars_per_month,
-    }
-    recalls = [float(one) for one in (recall if isinstance(recall, Sequence) else [recall])]
-    if not recalls:
-        raise ValueError("recall is an empty list; give one recall or more")
+    recalls, others = _recalls(recall), (qps, build_seconds, dollars_per_month)
     arguments: _bathyal._AdviceArguments = {
         "metric": metric,
         "k": whole("k", k, least=1),
@@ -226,7 +214,7 @@ def advise(
         "element": element or "f32",
         "places": [place(one) for one in ([on] if isinstance(on, str) else on)],
         "store": store_pairs(store_options),
-        "limits": json.dumps(limits),
+        "limits": json.dumps(_limits((memory, disk, build_memory), (p50_ms, p99_ms), others)),
         "concurrency": whole("concurrency", concurrency, least=1),
         "threads": whole("threads", threads, most=4096),
         "pace": pace,
@@ -238,6 +226,36 @@ def advise(
     with progress_receiver(progress) as receiver:
         report, plans = _bathyal.advise(base, asked, arguments, receiver)
     return Advice(json.loads(report), plans)
+
+
+def _recalls(recall: float | Sequence[float]) -> list[float]:
+    """Returns one recall or several as a list."""
+    recalls = [float(one) for one in (recall if isinstance(recall, Sequence) else [recall])]
+    if not recalls:
+        raise ValueError("recall is an empty list; give one recall or more")
+    return recalls
+
+
+def _limits(
+    sizes: tuple[float | str | None, float | str | None, float | str | None],
+    milliseconds: tuple[float | None, float | None],
+    others: tuple[float | None, float | None, float | None],
+) -> dict[str, float | None]:
+    """Returns the limits: of memory, disk and memory of the build, of p50 and p99, and of queries a second, seconds
+    of the build and dollars a month."""
+    dram, disk, build_memory = (memory_bytes(size) for size in sizes)
+    p50, p99 = (None if limit is None else 1e3 * float(limit) for limit in milliseconds)
+    rate, build_seconds, dollars = others
+    return {
+        "dram_bytes": dram,
+        "disk_bytes": disk,
+        "p50_us": p50,
+        "p99_us": p99,
+        "queries_per_second": rate,
+        "build_seconds": build_seconds,
+        "build_memory_bytes": build_memory,
+        "dollars_per_month": dollars,
+    }
 
 
 def _check_shape(data: Any, queries: Any, vectors: Any, dim: Any, element: Any) -> None:

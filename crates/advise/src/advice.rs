@@ -1,14 +1,16 @@
 //! The answer to a request.
 
 use crate::assumed::AssumedData;
-use crate::candidates::{AdvisedOptions, VectorShape, candidates};
+use crate::candidates::{AdvisedOptions, candidates};
 use crate::pilot::PilotInputs;
-use crate::place::PlaceKind;
+use crate::place::{AdviceTier, PlaceKind};
 use crate::prediction::{IndexPrediction, PilotedCandidate};
 use crate::ranking::{RankedAdvice, RejectedCandidate, size_words};
-use crate::request::{AdviceRequest, AdviceTier, IndexLimits};
+use crate::request::{AdviceRequest, IndexLimits};
 use crate::sample::DataSample;
+use crate::shape::VectorShape;
 use crate::statistics::{DataStatistics, LID_NEIGHBORS};
+use crate::widening::widened;
 use bathyal_index::IndexError;
 use bathyal_tier::TierProfile;
 use bathyal_vectors::VectorFile;
@@ -170,7 +172,7 @@ fn predict(
             for (recall_at, predictions) in predictions.iter_mut().enumerate() {
                 let prediction = piloted.on(tier_at * recalls + recall_at, tier)?;
                 predictions.push(match &options.assumed {
-                    Some(assumed) => assumed.widened(prediction, &plan),
+                    Some(assumed) => widened(prediction, assumed.widened_by, &plan),
                     None => prediction,
                 });
             }

@@ -5,11 +5,8 @@
 //! the same directions. Such data is about as hard to search as descriptors of images and embeddings of text,
 //! which differ among each other by the factors below.
 
-use crate::candidates::VectorShape;
-use crate::interval::Interval;
-use crate::prediction::{IndexPrediction, PredictedLoad};
-use crate::request::{LEAST_VECTORS, SamplePace};
-use bathyal_index::{BuildPlan, IndexError};
+use crate::shape::VectorShape;
+use bathyal_index::IndexError;
 use bathyal_kernels::Element;
 use bathyal_vectors::progress::Progress;
 use bathyal_vectors::{VectorFile, encode_row};
@@ -34,10 +31,8 @@ const BYTE_DEVIATION: f32 = 25.0;
 /// Vectors between two reports of progress.
 const ROWS_A_REPORT: usize = 256;
 
-/// Factors by which intervals are wider than those of a sample: for counters, times and speeds of searches,
-/// and for the time of a build.
+/// Factor by which intervals of counters, times and speeds of searches are wider than those of a sample.
 const SEARCH_FACTOR: f64 = 2.5;
-const BUILD_FACTOR: f64 = 1.5;
 
 /// The assumption about data of which there is no sample.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -68,8 +63,7 @@ impl AssumedData {
         format!(
             "no data was given: {} clusters of Gaussian vectors that extend in some {} directions, with \
              {:.0}% noise, are assumed. Bytes on disk are those of any data; intervals of reads, times and \
-             speeds are wider by a factor of {}. A sample of the data, from {LEAST_VECTORS} vectors on, \
-             predicts better",
+             speeds are wider by a factor of {}. A sample of the data predicts better",
             self.clusters,
             self.directions,
             100.0 * self.noise,
@@ -77,26 +71,21 @@ impl AssumedData {
         )
     }
 
-    /// Makes assumed vectors: as many as a sample has, or `vectors` if these are fewer.
+    /// Makes assumed vectors: those of the shape, or `most` of them if they are more.
     ///
     /// # Errors
-    /// [`IndexError::Parameter`] for a dim out of range or too few vectors; [`IndexError::Cancelled`].
+    /// [`IndexError::Vectors`] for a dim or a number out of range; [`IndexError::Cancelled`].
     pub fn vectors(
         &self,
         shape: VectorShape,
-        pace: SamplePace,
+        most: usize,
         seed: u64,
         progress: &dyn Progress,
     ) -> Result<VectorFile, IndexError> {
         let VectorShape { element, dim, count: vectors } = shape;
         // The shape itself is refused before any vector of it is made.
         VectorFile::of_shape(element, dim, vectors)?;
-        if vectors < LEAST_VECTORS as u64 {
-            return Err(IndexError::Parameter(format!(
-                "the index is to have {vectors} vectors; a prediction needs {LEAST_VECTORS} at least"
-            )));
-        }
-        let count = usize::try_from(vectors).unwrap_or(usize::MAX).min(pace.rows());
+        let count = usize::try_from(vectors).unwrap_or(usize::MAX).min(most);
         let mut mixture = Mixture::new(self, dim, seed);
         let (mut rows, mut row) = (Vec::with_capacity(count * element.row_bytes(dim)), vec![0.0; dim]);
         progress.stage("making vectors", count as u64);
@@ -112,55 +101,6 @@ impl AssumedData {
             encode_row(element, &row, &mut rows).map_err(|(_, why)| IndexError::Internal(why.into()))?;
         }
         Ok(VectorFile::from_rows(element, dim, rows)?)
-    }
-
-    /// Returns a prediction from assumed vectors with the intervals that it deserves. Files whose length
-    /// depends on the vectors may have any length that the plan of the build allows.
-    pub(crate) fn widened(&self, prediction: IndexPrediction, plan: &BuildPlan) -> IndexPrediction {
-        let wider = |number: Interval, factor: f64| Interval {
-            low: number.low / factor,
-            high: number.high * factor,
-            ..number
-        };
-        // A counter that is known, such as the reads of a scan, is that of any data.
-        let search = |number: Interval| match number.low < number.high {
-            true => wider(number, self.widened_by),
-            false => number,
-        };
-        let disk = prediction.disk_bytes;
-        let depends = disk.low < disk.high;
-        let disk_bytes = match depends {
-            true => Interval {
-                low: disk.low.min(plan.least_index_bytes as f64),
-                high: disk.high.max(plan.most_index_bytes as f64),
-                ..disk
-            },
-            false => disk,
-        };
-        let dram = prediction.dram_bytes;
-        let dram_bytes = Interval {
-            low: dram.low * (disk_bytes.low / disk.low.max(1.0)),
-            high: dram.high * (disk_bytes.high / disk.high.max(1.0)),
-            ..dram
-        };
-        let loads = prediction.loads.into_iter().map(|load| PredictedLoad {
-            queries_per_second: search(load.queries_per_second),
-            p50_us: search(load.p50_us),
-            p99_us: search(load.p99_us),
-            ..load
-        });
-        IndexPrediction {
-            disk_bytes,
-            dram_bytes,
-            build_seconds: wider(prediction.build_seconds, BUILD_FACTOR),
-            rounds: search(prediction.rounds),
-            reads: search(prediction.reads),
-            read_bytes: search(prediction.read_bytes),
-            moved_bytes: search(prediction.moved_bytes),
-            processor_us: search(prediction.processor_us),
-            loads: loads.collect(),
-            ..prediction
-        }
     }
 }
 
@@ -229,7 +169,7 @@ mod tests {
 
     fn made(element: Element, dim: usize, seed: u64) -> VectorFile {
         let assumed = AssumedData::of_dim(dim);
-        assumed.vectors(VectorShape { element, dim, count: 3_000 }, SamplePace::Quick, seed, &Silent).unwrap()
+        assumed.vectors(VectorShape { element, dim, count: 3_000 }, 8_000, seed, &Silent).unwrap()
     }
 
     #[test]
@@ -257,13 +197,13 @@ mod tests {
         let refused = |dim, vectors| {
             let made = assumed.vectors(
                 VectorShape { element: Element::F32, dim, count: vectors },
-                SamplePace::Quick,
+                8_000,
                 1,
                 &Silent,
             );
             made.unwrap_err().to_string()
         };
         assert!(refused(0, 5_000).contains("dim"), "{}", refused(0, 5_000));
-        assert!(refused(8, 100).contains("100 vectors"), "{}", refused(8, 100));
+        assert!(refused(8, 1 << 40).contains("4294967295"), "{}", refused(8, 1 << 40));
     }
 }

@@ -1,9 +1,9 @@
 //! The indexes that are considered: families with their layouts and sizes of codes.
 
 use crate::request::{AdviceRequest, SamplePace};
+use crate::shape::VectorShape;
 use bathyal_index::families::{self, FAMILIES};
 use bathyal_index::{BuildOptions, BuildPlan, GivenOptions, IndexError, plan_shape};
-use bathyal_kernels::Element;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -12,17 +12,6 @@ const LEAST_CODE_BYTES: u64 = 16;
 /// The families of which predictions are made. Searches of the others are asked for a ratio or for batches,
 /// and are not comparable by recall and queries in flight alone.
 pub const PREDICTED_FAMILIES: [&str; 4] = ["cluster", "graph", "spann", "flat"];
-
-/// The shape of the vectors of an index.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct VectorShape {
-    /// Element of the given vectors.
-    pub element: Element,
-    /// Dimensions.
-    pub dim: usize,
-    /// Number of vectors.
-    pub count: u64,
-}
 
 /// A family with options, by name, as a build takes them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -93,6 +93,16 @@ pub struct LatencyShape {
     pub p99: f64,
 }
 
+impl PilotSearch {
+    /// Returns this search with the processor time of another one of the same pilot, in proportion to the
+    /// distances of both. Efforts may differ a little, because a load costs less than another read.
+    fn timed_as(self, other: &PilotSearch) -> PilotSearch {
+        let distances = |one: &PilotSearch| one.code_distances + one.full_distances;
+        let share = distances(&self) / distances(other).max(1.0);
+        PilotSearch { compute_ns: other.compute_ns * share, ..self }
+    }
+}
+
 /// The inputs of the pilots of all candidates.
 pub struct PilotInputs<'a> {
     /// The sample.

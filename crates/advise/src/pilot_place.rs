@@ -1,9 +1,7 @@
 //! An open pilot, at a place like that of the index: pilots of memory nodes are in a node of this process,
 //! and those of buckets in an object store in its memory. What they count is what an index there counts.
 
-use crate::pilot::PilotSearch;
-use crate::place::PlaceKind;
-use crate::request::AdviceTier;
+use crate::place::{AdviceTier, PlaceKind};
 use bathyal_index::{
     CopyOptions, Index, IndexError, OpenOptions, SearchResult, StoreOptions, TierChoice, copy,
 };
@@ -152,14 +150,4 @@ pub(crate) fn counted_reads(found: &SearchResult) -> u64 {
 /// Returns the bytes of these reads.
 pub(crate) fn counted_bytes(found: &SearchResult) -> u64 {
     found.requests.as_ref().map_or(found.totals.bytes, |requests| requests.received_bytes)
-}
-
-impl PilotSearch {
-    /// Returns this search with the processor time of another one of the same pilot, in proportion to the
-    /// distances of both. Efforts may differ a little, because a load costs less than another read.
-    pub(crate) fn timed_as(self, other: &PilotSearch) -> PilotSearch {
-        let distances = |one: &PilotSearch| one.code_distances + one.full_distances;
-        let share = distances(&self) / distances(other).max(1.0);
-        PilotSearch { compute_ns: other.compute_ns * share, ..self }
-    }
 }

@@ -1,16 +1,16 @@
 //! The places of a request from which an index may be read: memory, memory that is mapped, a folder, another
 //! machine's memory, a bucket, or the profile of any of them.
 
-use crate::request::AdviceTier;
 use bathyal_index::cost::demand::{Bound, Demand, Execution, Prediction};
 use bathyal_index::cost::store::{StoreBound, StoreTimes};
 use bathyal_index::{IndexError, StoreOptions, TierChoice, find, probe_store};
 use bathyal_store::StoreError;
+use bathyal_tier::backend::dram::DramTier;
 use bathyal_tier::backend::mapped::MappedOptions;
 use bathyal_tier::probe::{
     MemoryProbeOptions, Mode, ProbeCell, ProbeOptions, probe_directory_with, probe_memory,
 };
-use bathyal_tier::{TierError, TierProfile};
+use bathyal_tier::{Tier, TierError, TierProfile};
 use bathyal_vectors::progress::Progress;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -45,6 +45,15 @@ const TO_P99: f64 = 2.326;
 /// The bytes of the reads by which the first byte is judged: so few that their transfer takes no time.
 const FIRST_BYTES: u32 = 4096;
 
+/// The largest possible rates of a device: a thousand times those of memory. Higher ones are errors of a
+/// profile.
+const MOST_BYTES_A_SECOND: f64 = 1e15;
+const MOST_READS_A_SECOND: f64 = 1e12;
+/// The longest possible latency of a device: a minute.
+const MOST_LATENCY_NS: u64 = 60_000_000_000;
+/// The largest granularity of a device: 1 GiB.
+const MOST_GRANULARITY: u32 = 1 << 30;
+
 /// The kinds of places, which differ in what a read costs and in how an index there is searched.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -71,6 +80,72 @@ pub struct StoreCosts {
     pub million_reads: f64,
     /// Dollars of 10^9 bytes that leave the store.
     pub gigabyte: f64,
+}
+
+/// A device from which an index may be read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AdviceTier {
+    /// The name in the answer.
+    pub name: String,
+    /// The kind of tier: files, or memory of this process.
+    pub choice: TierChoice,
+    /// The measured or given profile; 0 in a field means that it is not known.
+    pub profile: TierProfile,
+    /// The kind of place.
+    pub kind: PlaceKind,
+}
+
+impl AdviceTier {
+    /// Returns the memory of this process, whose reads are loads. Their time is part of the processor time
+    /// that pilots measure.
+    pub fn dram() -> AdviceTier {
+        let profile = DramTier::new(Vec::new()).profile().clone();
+        AdviceTier { name: "dram".into(), choice: TierChoice::Dram, profile, kind: PlaceKind::Memory }
+    }
+
+    /// Returns a device of files with a profile.
+    pub fn file(name: impl Into<String>, profile: TierProfile) -> AdviceTier {
+        AdviceTier { name: name.into(), choice: TierChoice::File, profile, kind: PlaceKind::Files }
+    }
+
+    /// Returns true if the pages of an index are in the memory of this process.
+    pub fn is_dram(&self) -> bool {
+        self.choice == TierChoice::Dram
+    }
+
+    /// Refuses a profile that no device has.
+    pub(crate) fn check(&self) -> Result<(), IndexError> {
+        let TierProfile { granularity, latency_ns, iops, bandwidth_bytes_per_s, issue_ns, .. } = self.profile;
+        let name = &self.name;
+        let refuse = |what: String| Err(IndexError::Parameter(format!("the profile of {name}: {what}")));
+        let rate_is_possible = |rate: f64, most: f64| rate.is_finite() && (0.0..=most).contains(&rate);
+        if !rate_is_possible(iops, MOST_READS_A_SECOND) {
+            return refuse(format!("iops is {iops}; it must be 0 (not measured) to {MOST_READS_A_SECOND:e}"));
+        }
+        if !rate_is_possible(bandwidth_bytes_per_s, MOST_BYTES_A_SECOND) {
+            return refuse(format!(
+                "bandwidth_bytes_per_s is {bandwidth_bytes_per_s}; it must be 0 (not measured) to \
+                 {MOST_BYTES_A_SECOND:e}"
+            ));
+        }
+        if latency_ns > MOST_LATENCY_NS {
+            return refuse(format!("latency_ns is {latency_ns}; it must be {MOST_LATENCY_NS} at most"));
+        }
+        if issue_ns > MOST_LATENCY_NS {
+            return refuse(format!("issue_ns is {issue_ns}; it must be {MOST_LATENCY_NS} at most"));
+        }
+        if granularity == 0 || granularity > MOST_GRANULARITY {
+            return refuse(format!("granularity is {granularity}; it must be 1 to {MOST_GRANULARITY} bytes"));
+        }
+        if !self.is_dram() && (latency_ns == 0 || iops == 0.0 || bandwidth_bytes_per_s == 0.0) {
+            return refuse(
+                "a prediction needs latency_ns, iops and bandwidth_bytes_per_s above 0; measure the device \
+                 with a probe"
+                    .into(),
+            );
+        }
+        Ok(())
+    }
 }
 
 impl StoreCosts {

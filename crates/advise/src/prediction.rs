@@ -1,13 +1,14 @@
 //! The prediction of an index: sizes by the plan of its build, counters by the laws of its pilots, and speed
 //! by the cost model of the device.
 
-use crate::candidates::{AdvisedOptions, VectorShape};
+use crate::candidates::AdvisedOptions;
 use crate::interval::Interval;
 use crate::law::{LawPoint, SlopePrior, extrapolate};
 use crate::memory_law::{PilotFiles, PilotPart, PredictedFiles};
 use crate::pilot::{LatencyShape, PilotIndex, PilotSearch};
-use crate::place::PlaceKind;
-use crate::request::{AdvicePrices, AdviceRequest, AdviceTier, bound_words};
+use crate::place::{AdviceTier, PlaceKind};
+use crate::request::{AdvicePrices, AdviceRequest, bound_words};
+use crate::shape::VectorShape;
 use bathyal_index::cost::demand::{Demand, Prediction, moved_bytes};
 use bathyal_index::cost::processor::Processor;
 use bathyal_index::{BuildPlan, IndexError};

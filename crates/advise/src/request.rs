@@ -1,13 +1,11 @@
 //! A request for advice: the vectors, the search that is wanted, the devices, and the limits.
 
 use crate::assumed::AssumedData;
-use crate::place::PlaceKind;
+use crate::place::AdviceTier;
 use bathyal_index::cost::demand::{Bound, Execution};
 use bathyal_index::families::FAMILIES;
-use bathyal_index::{DEFAULT_SEED, IndexError, MOST_CALIBRATION_QUERIES, TierChoice};
+use bathyal_index::{DEFAULT_SEED, IndexError, MOST_CALIBRATION_QUERIES};
 use bathyal_kernels::Metric;
-use bathyal_tier::backend::dram::DramTier;
-use bathyal_tier::{Tier, TierProfile};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -29,15 +27,6 @@ pub const MOST_CONCURRENCY: u32 = 4096;
 pub const CONCURRENCIES: [u32; 5] = [1, 4, 16, 64, 256];
 /// Queries in flight, if the caller does not say: a busy server with a few cores.
 pub const DEFAULT_CONCURRENCY: u32 = 64;
-/// The largest possible rates of a device: a thousand times those of memory. Higher ones are errors of a
-/// profile.
-const MOST_BYTES_A_SECOND: f64 = 1e15;
-const MOST_READS_A_SECOND: f64 = 1e12;
-/// The longest possible latency of a device: a minute.
-const MOST_LATENCY_NS: u64 = 60_000_000_000;
-/// The largest granularity of a device: 1 GiB.
-const MOST_GRANULARITY: u32 = 1 << 30;
-
 /// The time that the caller grants to the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -78,72 +67,6 @@ impl SamplePace {
             SamplePace::Instant => INSTANT_CALIBRATION,
             _ => MOST_CALIBRATION_QUERIES,
         }
-    }
-}
-
-/// A device from which an index may be read.
-#[derive(Debug, Clone, PartialEq)]
-pub struct AdviceTier {
-    /// The name in the answer.
-    pub name: String,
-    /// The kind of tier: files, or memory of this process.
-    pub choice: TierChoice,
-    /// The measured or given profile; 0 in a field means that it is not known.
-    pub profile: TierProfile,
-    /// The kind of place.
-    pub kind: PlaceKind,
-}
-
-impl AdviceTier {
-    /// Returns the memory of this process, whose reads are loads. Their time is part of the processor time
-    /// that pilots measure.
-    pub fn dram() -> AdviceTier {
-        let profile = DramTier::new(Vec::new()).profile().clone();
-        AdviceTier { name: "dram".into(), choice: TierChoice::Dram, profile, kind: PlaceKind::Memory }
-    }
-
-    /// Returns a device of files with a profile.
-    pub fn file(name: impl Into<String>, profile: TierProfile) -> AdviceTier {
-        AdviceTier { name: name.into(), choice: TierChoice::File, profile, kind: PlaceKind::Files }
-    }
-
-    /// Returns true if the pages of an index are in the memory of this process.
-    pub fn is_dram(&self) -> bool {
-        self.choice == TierChoice::Dram
-    }
-
-    /// Refuses a profile that no device has.
-    fn check(&self) -> Result<(), IndexError> {
-        let TierProfile { granularity, latency_ns, iops, bandwidth_bytes_per_s, issue_ns, .. } = self.profile;
-        let name = &self.name;
-        let refuse = |what: String| Err(IndexError::Parameter(format!("the profile of {name}: {what}")));
-        let rate_is_possible = |rate: f64, most: f64| rate.is_finite() && (0.0..=most).contains(&rate);
-        if !rate_is_possible(iops, MOST_READS_A_SECOND) {
-            return refuse(format!("iops is {iops}; it must be 0 (not measured) to {MOST_READS_A_SECOND:e}"));
-        }
-        if !rate_is_possible(bandwidth_bytes_per_s, MOST_BYTES_A_SECOND) {
-            return refuse(format!(
-                "bandwidth_bytes_per_s is {bandwidth_bytes_per_s}; it must be 0 (not measured) to \
-                 {MOST_BYTES_A_SECOND:e}"
-            ));
-        }
-        if latency_ns > MOST_LATENCY_NS {
-            return refuse(format!("latency_ns is {latency_ns}; it must be {MOST_LATENCY_NS} at most"));
-        }
-        if issue_ns > MOST_LATENCY_NS {
-            return refuse(format!("issue_ns is {issue_ns}; it must be {MOST_LATENCY_NS} at most"));
-        }
-        if granularity == 0 || granularity > MOST_GRANULARITY {
-            return refuse(format!("granularity is {granularity}; it must be 1 to {MOST_GRANULARITY} bytes"));
-        }
-        if !self.is_dram() && (latency_ns == 0 || iops == 0.0 || bandwidth_bytes_per_s == 0.0) {
-            return refuse(
-                "a prediction needs latency_ns, iops and bandwidth_bytes_per_s above 0; measure the device \
-                 with a probe"
-                    .into(),
-            );
-        }
-        Ok(())
     }
 }
 
@@ -381,6 +304,7 @@ pub(crate) fn bound_words(bound: Bound) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bathyal_tier::TierProfile;
 
     fn disk() -> TierProfile {
         TierProfile {

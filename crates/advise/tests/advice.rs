@@ -291,7 +291,7 @@ fn pages_have_a_known_ending_and_a_folder() {
 fn data_is_assumed_without_a_sample_and_intervals_say_so() {
     let assumed = AssumedData::of_dim(DIM);
     let shape = VectorShape { element: Element::F32, dim: DIM, count: 1_000_000 };
-    let data = assumed.vectors(shape, SamplePace::Quick, 1, &Silent).unwrap();
+    let data = assumed.vectors(shape, SamplePace::Quick.rows(), 1, &Silent).unwrap();
     let given = AdviceOptions {
         vectors: Some(1_000_000),
         families: vec!["cluster".into(), "flat".into()],

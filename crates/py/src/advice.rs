@@ -73,7 +73,7 @@ pub(crate) fn advise(
             (Some(data), _) => (data, None),
             (None, Some(shape)) => {
                 let assumed = AssumedData::of_dim(shape.dim);
-                (assumed.vectors(shape, pace, seed, watch)?, Some(assumed))
+                (assumed.vectors(shape, pace.rows(), seed, watch)?, Some(assumed))
             }
             (None, None) => {
                 return Err(IndexError::Parameter("neither data nor its shape is given".into()).into());

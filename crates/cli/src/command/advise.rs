@@ -74,7 +74,7 @@ fn data(
         (None, Some(count), Some(dim)) => {
             let shape = VectorShape { element: arguments.element, dim: dim as usize, count };
             let assumed = AssumedData::of_dim(shape.dim);
-            let data = assumed.vectors(shape, arguments.pace(), arguments.seed, progress)?;
+            let data = assumed.vectors(shape, arguments.pace().rows(), arguments.seed, progress)?;
             Ok((data, Some(assumed)))
         }
         _ => Err(Failure::usage("give DATA, or --vectors and --dim of vectors that do not exist yet")),
