@@ -7,8 +7,9 @@ use crate::advice::{Advice, advise};
 use crate::available_memory::available_memory;
 use crate::candidates::AdvisedOptions;
 use crate::interval::Interval;
+use crate::place::AdviceTier;
 use crate::prediction::IndexPrediction;
-use crate::request::{AdviceOptions, AdviceRequest, AdviceTier, IndexLimits, SamplePace};
+use crate::request::{AdviceOptions, AdviceRequest, IndexLimits, SamplePace};
 use bathyal_index::families::{self, FAMILIES};
 use bathyal_index::{BuildOptions, FamilyOptions, GivenOptions, IndexError, plan_build};
 use bathyal_vectors::VectorFile;
@@ -246,8 +247,10 @@ mod tests {
             limits: IndexLimits::default(),
             sample_rows: 1,
             sample_queries: 1,
+            assumed: None,
             statistics: DataStatistics { intrinsic_dimension: None, relative_contrast: None, copies: 0.0 },
             indexes: RankedAdvice { ranked, left_out, front: Vec::new() },
+            other_recalls: Vec::new(),
             seconds: 1.0,
             notes: Vec::new(),
         };

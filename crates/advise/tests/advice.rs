@@ -5,7 +5,7 @@ use bathyal_advise::{
     IndexLimits, IndexPrediction, PageFormat, PlanFile, SamplePace, VectorShape, advise, compare_with_plan,
 };
 use bathyal_index::cost::deviation::Assumption;
-use bathyal_index::{BuildOptions, Effort, Index, IndexError, SearchOptions, build};
+use bathyal_index::{BuildOptions, Effort, Index, IndexError, SearchOptions, StoreOptions, build};
 use bathyal_kernels::Element;
 use bathyal_tier::{Control, TierProfile};
 use bathyal_vectors::VectorFile;

@@ -10,7 +10,7 @@ use bathyal_advise::{
     Advice, AdviceOptions, AdviceRequest, AdviceTier, AssumedData, IndexLimits, PageFormat, PlanFile,
     SamplePace, VectorShape, advise as find_advice, compare_with_plan,
 };
-use bathyal_index::{DEFAULT_SEED, Index, IndexError};
+use bathyal_index::{DEFAULT_SEED, Index, IndexError, StoreOptions};
 use bathyal_kernels::Element;
 use bathyal_tier::Control;
 use bathyal_tier::probe::{Mode, ProbeOptions, probe_directory_with};
