@@ -191,9 +191,7 @@ def tables(records: list[dict[str, Any]]) -> str:
     for name, cells in groups.items():
         row = [name, str(len(cells))]
         for number in NUMBERS:
-            ratios = [
-                one["measured"][number] / max(one["predicted"][number]["value"], 1e-9) for one in cells
-            ]
+            ratios = [one["measured"][number] / max(one["predicted"][number]["value"], 1e-9) for one in cells]
             errors = [abs(ratio - 1) for ratio in ratios]
             everything[number] += errors
             row.append(f"{statistics.median(ratios):.2f} ({quantile(errors, 0.95):.2f})")
@@ -202,8 +200,12 @@ def tables(records: list[dict[str, Any]]) -> str:
         share = advised["measured"]["qps"] / fastest["measured"]["qps"]
         row.append(f"{share:.2f}: {advised['label']} on {advised['place']}")
         lines.append("| " + " | ".join(row) + " |")
-    total = [f"{statistics.median(errors):.2f}, {quantile(errors, 0.95):.2f}" for errors in everything.values()]
-    lines.append("| median error, 95th percentile | " + str(len(records)) + " | " + " | ".join(total) + " | |")
+    total = [
+        f"{statistics.median(errors):.2f}, {quantile(errors, 0.95):.2f}" for errors in everything.values()
+    ]
+    lines.append(
+        "| median error, 95th percentile | " + str(len(records)) + " | " + " | ".join(total) + " | |"
+    )
     return "\n".join(lines)
 
 

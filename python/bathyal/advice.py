@@ -172,9 +172,9 @@ def advise(
         key: the part of the HDF5 or Parquet file ``data`` to read.
         vectors: number of vectors of the index, if ``data`` is only a sample of them, or None.
         dim, element: components of vectors that do not exist yet, and their element; None is ``"f32"``.
-        on: places from which the index may be read: ``"dram"``, ``"mapped"`` or ``"mapped:PLACE"``, folders, and
-            addresses of indexes on memory nodes or in buckets, all of which are measured; or files with a profile, as
-            :func:`probe` returns it.
+        on: places from which the index may be read: ``"dram"``, ``"mapped"`` or ``"mapped:PLACE"``, folders,
+            and addresses of indexes on memory nodes or in buckets, all of which are measured; or files with a
+            profile, as :func:`probe` returns it.
         store_options: options of the stores of addresses, as for :func:`open`.
         memory, disk: the most bytes of the open index and of its files, or text such as ``"2GB"``.
         p50_ms, p99_ms: the most milliseconds of the median query and of the 99th percentile.

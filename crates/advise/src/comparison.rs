@@ -95,7 +95,8 @@ pub fn compare_with_plan(
     Ok(PlanComparison { numbers, failed })
 }
 
-/// Searches several times and returns the search of median time. The first one warms caches and does not count.
+/// Searches several times and returns the search of median time. The first one warms caches and does not
+/// count.
 fn median_search(
     index: &Index,
     queries: &VectorFile,

@@ -18,9 +18,9 @@ use serde::Serialize;
 use std::path::Path;
 use std::time::Instant;
 
-/// The fewest vectors for which the advisor is asked. The answer takes some 3 to 5 seconds of processors, as
-/// much as a cluster index of 250,000 to 400,000 of the same vectors: about a twentieth of this build.
-pub const LEAST_CHOICE_VECTORS: usize = 5_000_000;
+/// The fewest vectors for which the advisor is asked. The answer takes some 5 seconds of processors, a
+/// twentieth of the build of such an index.
+pub const LEAST_CHOICE_VECTORS: usize = 1_000_000;
 /// The factor of speed by which another family must exceed the default one. The lower end of its interval
 /// must exceed the default's expected speed, too.
 const CLEAR_FACTOR: f64 = 1.5;

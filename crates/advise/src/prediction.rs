@@ -343,8 +343,8 @@ fn moved(counters: &Counters, tier: &AdviceTier) -> Interval {
     counters.bytes.times((whole / each).max(1.0))
 }
 
-/// Returns the distribution of latencies at a number of queries in flight: that of the largest pilot, or that of
-/// the work of its queries where latencies were not measured.
+/// Returns the distribution of latencies at a number of queries in flight: that of the largest pilot, or
+/// that of the work of its queries where latencies were not measured.
 fn latency_shape(searches: &[&PilotSearch], concurrency: u32) -> LatencyShape {
     let measured = searches
         .last()

@@ -249,8 +249,8 @@ impl AdviceRequest {
         }
     }
 
-    /// Returns the queries in flight for which speeds are predicted, ascending: the usual ones and that of the
-    /// request.
+    /// Returns the queries in flight for which speeds are predicted, ascending: the usual ones and that of
+    /// the request.
     pub fn concurrencies(&self) -> Vec<u32> {
         let mut all = CONCURRENCIES.to_vec();
         all.push(self.options.concurrency);

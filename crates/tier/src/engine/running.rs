@@ -20,8 +20,8 @@ pub enum Step<T> {
 
 /// Running queries and their engine.
 ///
-/// The thread adds queries with [`RunningQueries::start`] while [`RunningQueries::may_begin`], steps them with
-/// [`RunningQueries::step`] until it returns [`Step::Waiting`], and sleeps in [`RunningQueries::wait`].
+/// The thread adds queries with [`RunningQueries::start`] while [`RunningQueries::may_begin`], steps them
+/// with [`RunningQueries::step`] until it returns [`Step::Waiting`], and sleeps in [`RunningQueries::wait`].
 /// [`Engine::run`] and [`Engine::run_fed`] are that loop.
 pub struct RunningQueries<F: Future> {
     // Dropped before the engine, to which the queries give their buffers back.
@@ -44,9 +44,9 @@ impl<F: Future> Queries<F> {
         Queries { slots: Vec::with_capacity(width), free: Vec::with_capacity(width), begun: 0 }
     }
 
-    /// Returns true if another query may begin: fewer than `width` run, and fewer than `width` have begun since
-    /// the tier was last polled. Without the second limit, queries that end at once, without a read, would be
-    /// followed by more of them while those that wait for the tier are not resumed.
+    /// Returns true if another query may begin: fewer than `width` run, and fewer than `width` have begun
+    /// since the tier was last polled. Without the second limit, queries that end at once, without a read,
+    /// would be followed by more of them while those that wait for the tier are not resumed.
     #[inline]
     pub(super) fn may_begin(&self, width: usize) -> bool {
         self.active() < width && self.begun < width
@@ -144,14 +144,14 @@ impl<F: Future> RunningQueries<F> {
         self.queries.active()
     }
 
-    /// Returns true if another query may begin: fewer than `width` run, and fewer than `width` have begun since
-    /// the last [`RunningQueries::poll`] or [`RunningQueries::wait`].
+    /// Returns true if another query may begin: fewer than `width` run, and fewer than `width` have begun
+    /// since the last [`RunningQueries::poll`] or [`RunningQueries::wait`].
     pub fn may_begin(&self, width: usize) -> bool {
         self.queries.may_begin(width)
     }
 
-    /// Returns true if more queries may begin as soon as the tier has been polled, so that a thread should not
-    /// sleep until a read arrives.
+    /// Returns true if more queries may begin as soon as the tier has been polled, so that a thread should
+    /// not sleep until a read arrives.
     pub fn begin_after_poll(&self, width: usize) -> bool {
         self.queries.begin_after_poll(width)
     }
