@@ -96,9 +96,8 @@ def build(
         store_options: options of the store of an address, as for :func:`open`.
         device: as for :func:`open`. With the help of a graphics card, the index is the same, except that a
             graph differs and is as good.
-        advice: the plan of an :func:`advise`, which has the family, its options and the seed: a file that
-            :meth:`Advice.save` has written, or the plan itself, as :meth:`Advice.build_options` returns it. The
-            index keeps the plan, for :func:`check_plan` and :meth:`Index.explain`.
+        advice: the plan of an :func:`advise` (family, options, seed), which the index keeps: a file of
+            :meth:`Advice.save`, or the plan that :meth:`Advice.build_options` returns.
         progress: True draws a bar on a terminal, False shows nothing, a callable gets ``(stage, done, total)``.
         options: options of the family, by name, which :func:`families` lists; None leaves an option out.
 
@@ -138,8 +137,6 @@ def build(
         "advice": _plan_text(advice, family, options),
     }
     report = _write_index((data, key, calibration), to, arguments, progress)
-    for note in json.loads(report).get("notes", []):
-        warnings.warn(note, UserWarning, stacklevel=2)
     return _open_built((to, store, store_options), budget, report)
 
 
@@ -233,8 +230,10 @@ def _plan_text(
 
 
 def _open_built(at: tuple[Path, list[tuple[str, str]], Any], budget: int | None, report: str) -> Index:
-    """Opens the built index."""
+    """Opens the built index, and warns of the notes about its build."""
     to, store, store_options = at
+    for note in json.loads(report).get("notes", []):
+        warnings.warn(note, UserWarning, stacklevel=3)
     handle = _bathyal.IndexHandle.open(
         (to, [], store), ("file", None, False, ("cpu", None)), budget, None, (None, None), None
     )

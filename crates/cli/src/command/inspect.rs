@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use bathyal_advise::PlanFile;
 use bathyal_console::{Console, Failure, Kind, byte_size};
+use bathyal_index::format::manifest::Manifest;
 use bathyal_index::{HistogramBar, InspectReport, QueryCalibration, find, inspect_in};
 use serde_json::Value;
 
@@ -86,8 +87,7 @@ fn text(report: &InspectReport, full: bool) -> String {
         let _ = writeln!(text, "stored as     {stored}");
     }
     if let Some(changed) = report.changed {
-        let log = size(changed.log_bytes);
-        let (inserted, deleted) = (changed.inserted, changed.deleted);
+        let (inserted, deleted, log) = (changed.inserted, changed.deleted, size(changed.log_bytes));
         let _ = writeln!(
             text,
             "changed       {inserted} vectors inserted, {deleted} deleted since, a log of {log}"
@@ -101,17 +101,10 @@ fn text(report: &InspectReport, full: bool) -> String {
         );
     }
     for part in &report.parts {
-        let label = format!("part {}", part.part);
-        let _ = writeln!(text, "{label:<13} of {}, {}: {}", part.file, size(part.bytes), part.path);
+        let _ = writeln!(text, "part {:<8} of {}, {}: {}", part.part, part.file, size(part.bytes), part.path);
     }
-    match PlanFile::kept_by(manifest) {
-        Ok(None) => {}
-        Ok(Some(plan)) => {
-            let _ = writeln!(text, "plan          {}", planned(&plan));
-        }
-        Err(error) => {
-            let _ = writeln!(text, "plan          not readable: {error}");
-        }
+    if let Some(line) = plan_line(manifest) {
+        let _ = writeln!(text, "plan          {line}");
     }
     for line in &description.calibration {
         let _ = writeln!(text, "calibration   {line}");
@@ -133,7 +126,15 @@ fn text(report: &InspectReport, full: bool) -> String {
     text
 }
 
-/// Returns a line about the plan that the index keeps.
+/// Returns a line about the plan that the index keeps, if it keeps one.
+fn plan_line(manifest: &Manifest) -> Option<String> {
+    match PlanFile::kept_by(manifest) {
+        Ok(plan) => plan.map(|plan| planned(&plan)),
+        Err(error) => Some(format!("not readable: {error}")),
+    }
+}
+
+/// Returns a line about a plan.
 fn planned(plan: &PlanFile) -> String {
     let PlanFile { k, recall, concurrency, vectors, index, .. } = plan;
     let speed = index.load(*concurrency).map_or(String::new(), |load| {
