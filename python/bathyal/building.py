@@ -73,9 +73,9 @@ def build(
             in the folder ``scratch`` of ``store_options`` or the folder of temporary files.
         metric: ``"l2"``, ``"ip"`` (inner product), ``"cosine"``, or ``"hamming"`` for packed bits or
             booleans.
-        family: None builds a ``"cluster"`` index; from 1,000,000 vectors on, small indexes of a sample
-            are compared within seconds, and another family is built if it is clearly faster on the device of
-            ``path`` (``chosen`` in :attr:`Index.build_report` has the reason).
+        family: None builds a ``"cluster"`` index; from 1,000,000 vectors on, without ``memory``, small indexes
+            of a sample are compared within seconds, and another family is built if it is clearly faster on the
+            device of ``path`` (``chosen`` in :attr:`Index.build_report` has the reason).
             ``"cluster"`` (few reads, quick to build), ``"graph"`` (Vamana, as in DiskANN),
             ``"spann"`` (posting lists: little memory with few queries in flight), ``"flat"`` (exact, for
             small sets), ``"lsh"`` (E2LSH: a known probability). :func:`families` describes all.

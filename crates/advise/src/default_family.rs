@@ -58,10 +58,12 @@ pub struct ChoiceCandidate {
 
 impl FamilyChoice {
     /// Chooses a family for a build over `data` at `target`; `None` if the default one is taken without
-    /// asking: for few vectors, for a target that is no folder, and if a graphics card builds.
+    /// asking: for few vectors, for a build with a limit of memory, which small indexes would exceed, for a
+    /// target that is no folder, and if a graphics card builds.
     ///
     /// # Errors
-    /// [`IndexError::Cancelled`]. All other errors are those of the build, too, or prevent the advice only.
+    /// [`IndexError::Cancelled`]. After all other errors, the default family is the choice, with the error as
+    /// the reason.
     pub fn of_build(
         data: &VectorFile,
         target: &Path,
@@ -77,16 +79,18 @@ impl FamilyChoice {
         // A build that will be refused is refused at once.
         let is_refused = (target.exists() && !options.overwrite)
             || !plan_build(data, options).is_ok_and(|plan| plan.memory.fits);
-        if !is_large || !folder.is_dir() || options.card.is_some() || is_refused {
+        let is_limited = options.memory_bytes.is_some() || options.card.is_some();
+        if !is_large || !folder.is_dir() || is_limited || is_refused {
             return Ok(None);
         }
         let asked = AdviceTier::briefly(folder, progress)
             .and_then(|tier| FamilyChoice::on(data, tier, options, progress));
-        match asked {
-            Ok(choice) => Ok(Some(FamilyChoice { seconds: started.elapsed().as_secs_f64(), ..choice })),
-            Err(IndexError::Cancelled) => Err(IndexError::Cancelled),
-            Err(_) => Ok(None),
-        }
+        let choice = match asked {
+            Ok(choice) => choice,
+            Err(IndexError::Cancelled) => return Err(IndexError::Cancelled),
+            Err(error) => FamilyChoice::after(&error),
+        };
+        Ok(Some(FamilyChoice { seconds: started.elapsed().as_secs_f64(), ..choice }))
     }
 
     /// Chooses a family for a build over `data` whose index is read from `tier`, however few vectors there
@@ -100,7 +104,7 @@ impl FamilyChoice {
         options: &BuildOptions,
         progress: &dyn Progress,
     ) -> Result<FamilyChoice, IndexError> {
-        let memory_bytes = options.memory_bytes.or_else(available_memory);
+        let memory_bytes = available_memory();
         // A flat index has nothing to calibrate.
         let wanted = |name: &&str| options.calibration.is_none() || *name != "flat";
         let request = AdviceRequest::new(AdviceOptions {
@@ -124,6 +128,18 @@ impl FamilyChoice {
     /// As [`families::options`].
     pub fn family(&self) -> Result<FamilyOptions, IndexError> {
         families::options(&self.build.family, &self.build.options)
+    }
+
+    /// Returns the default family, because nothing could be compared.
+    fn after(error: &IndexError) -> FamilyChoice {
+        let default = FAMILIES[0].name;
+        FamilyChoice {
+            build: AdvisedOptions { family: default.into(), options: GivenOptions::new() },
+            reason: format!("{default}: small indexes could not be compared: {error}"),
+            predicted: Vec::new(),
+            memory_bytes: None,
+            seconds: 0.0,
+        }
     }
 
     /// Returns the default family, or another one that is clearly faster and meets the limits; `None` without
@@ -255,6 +271,13 @@ mod tests {
             notes: Vec::new(),
         };
         FamilyChoice::from_advice(&advice, None)
+    }
+
+    #[test]
+    fn the_default_family_is_the_choice_after_an_error() {
+        let choice = FamilyChoice::after(&IndexError::Parameter("no folder for pilots".into()));
+        assert!(choice.reason.starts_with("cluster: ") && choice.reason.ends_with("no folder for pilots"));
+        assert_eq!(choice.family().unwrap().family(), "cluster");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Advice about small generated sets, compared with indexes that are then built.
 
+use bathyal_advise::default_family::LEAST_CHOICE_VECTORS;
 use bathyal_advise::{
     Advice, AdviceOptions, AdviceRequest, AdviceTier, AssumedData, ExplainedByPlan, FamilyChoice,
     IndexLimits, IndexPrediction, PageFormat, PlanFile, SamplePace, VectorShape, advise, compare_with_plan,
@@ -361,6 +362,16 @@ fn a_plan_for_other_vectors_is_refused() {
     let index = Index::open(&fewer, &plan.open_options()).unwrap();
     let refused = compare_with_plan(&other, &index, &queries, Control::default()).unwrap_err().to_string();
     assert!(refused.contains("is of family cluster, and its plan of flat"), "{refused}");
+}
+
+#[test]
+fn a_build_within_a_limit_of_memory_asks_nobody() {
+    let many = LEAST_CHOICE_VECTORS;
+    let data = VectorFile::from_rows(Element::U8, 4, vec![1; 4 * many]).unwrap();
+    let options = BuildOptions { memory_bytes: Some(4 << 30), ..BuildOptions::default() };
+    let folder = tempfile::tempdir().unwrap();
+    let asked = FamilyChoice::of_build(&data, &folder.path().join("idx"), &options, &Silent);
+    assert_eq!(asked.unwrap(), None);
 }
 
 #[test]

@@ -177,7 +177,7 @@ Examples:
   bathyal build --plan --vectors 100000000 --dim 768 --metric cosine --memory 16GB
 
 Without --family, and without an option of a family, a cluster index is built. Of a large set, small indexes \
-of a sample are compared first, on the device of the target and with --memory, else with the available \
+of a sample are compared first, on the device of the target and with the available \
 memory: another family is built if it is clearly faster. A line on stderr has the reason. --plan asks for \
 nothing, and is for a cluster index.")]
 pub struct BuildArguments {
