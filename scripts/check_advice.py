@@ -1,10 +1,11 @@
 """Predicts indexes from a sample, builds them whole, and compares: sizes, memory, reads, speed, build time.
 
-Prints one line for each index and device (measured / predicted, `*` outside of its interval), then the median
-and the 95th percentile of the errors. The queries that measure are not those that predict: `advise` gets the
-first half of QUERIES and the search the second.
+Prints one line for each index, device, recall and number of queries in flight (measured / predicted, `*` outside
+of its interval), and appends it to a file of JSON lines. `--report` prints the tables of such a file. The queries
+that measure are not those that predict: `advise` gets the first half of QUERIES and the search others.
 
-    python scripts/check_advice.py BASE QUERIES --metric l2 [--rows 100000] [--recall 0.95]
+    python scripts/check_advice.py BASE QUERIES --records grid.jsonl [--metric l2] [--rows 100000]
+    python scripts/check_advice.py --report grid.jsonl
 """
 
 from __future__ import annotations
@@ -17,15 +18,25 @@ import statistics
 import struct
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 WIDTHS = {".fbin": 4, ".f16bin": 2, ".u8bin": 1, ".i8bin": 1}
 NUMBERS = ("disk", "memory", "reads", "bytes", "cpu", "qps", "p50", "p99", "build")
 SEARCHES = 3
 """Searches of an index whose median speed counts. One more before them warms caches."""
+QUERIES, SLOW_QUERIES = 1000, 40
+"""Queries of a search, and of one that is predicted to take longer than a minute with all of them."""
+SLOW_SECONDS = 60
 HEADER_BYTES = 8
-MEDIAN = 0.5
+HIGH = 0.95
+WANTED_SHARE = 0.9
+"""The least share of the fastest index's speed that a good choice has."""
+AIMS = {
+    "disk": (0.02, 0.02), "memory": (0.05, 0.05), "reads": (0.1, 0.1), "bytes": (0.1, 0.1),
+    "qps": (0.15, 0.35), "p50": (0.15, 0.35), "build": (0.25, 0.25),
+}  # fmt: skip
+"""The largest wanted errors: the median, and the 95th percentile."""
 
 
 def rows_of(path: pathlib.Path, chosen: Iterator[int], target: pathlib.Path) -> int:
@@ -67,31 +78,57 @@ class Command:
 
 
 def measured(
-    command: Command, predicted: dict[str, Any], folder: pathlib.Path, given: Any
-) -> dict[str, float]:
-    """Searches the built index on the device of a prediction, and returns the numbers."""
+    command: Command, cell: Cell, folder: pathlib.Path, given: argparse.Namespace
+) -> dict[str, float | None]:
+    """Searches the built index on the device of a cell, and returns the numbers."""
     index, built = folder / "index", json.loads((folder / "built.json").read_text())
-    threads = min(given.threads, given.concurrency)
-    tier = ["--tier", "dram"] if predicted["tier"] == "dram" else ["--profile", folder / "disk.json"]
+    threads = min(given.threads, cell.concurrency)
+    tier = ["--tier", "dram"] if cell.place == "dram" else ["--profile", folder / "disk.json"]
+    slow = QUERIES / max(cell.predicted()["qps"]["value"], 1e-9) > SLOW_SECONDS
+    queries = folder / f"{'few' if slow else 'measure'}{given.queries.suffix}"
     searches = [
         command(
-            "search", index, folder / f"measure{given.queries.suffix}", "-k", "10", "--recall", given.recall,
-            "--threads", threads, "--in-flight", -(-given.concurrency // threads), *tier,
+            "search", index, queries, "-k", "10", "--recall", cell.recall,
+            "--threads", threads, "--in-flight", -(-cell.concurrency // threads), *tier,
         )
-        for _ in range(SEARCHES + 1)
+        for _ in range(SEARCHES)
     ]  # fmt: skip
-    found = sorted(searches[1:], key=lambda one: float(one["qps"]))[SEARCHES // 2]
+    found = sorted(searches, key=lambda one: float(one["qps"]))[SEARCHES // 2]
+    # Memory is predicted for one number of queries in flight.
+    is_sized = cell.concurrency == given.concurrency[0]
     return {
         "disk": built["index_bytes"],
-        "memory": found["dram_bytes"],
+        "memory": found["dram_bytes"] if is_sized else None,
         "reads": found["reads_per_query"],
         "bytes": found["bytes_per_query"],
         "cpu": found["processor_us_per_query"] or 0.0,
         "qps": found["qps"],
         "p50": found["latency_us"]["p50"],
-        "p99": found["latency_us"]["p99"],
+        "p99": None if slow else found["latency_us"]["p99"],
         "build": built["build_seconds"],
     }
+
+
+class Cell(NamedTuple):
+    """A prediction with one recall and one number of queries in flight."""
+
+    prediction: dict[str, Any]
+    recall: float
+    concurrency: int
+
+    @property
+    def label(self) -> str:
+        """The name of the index."""
+        return str(self.prediction["label"])
+
+    @property
+    def place(self) -> str:
+        """Returns `dram` or `file`."""
+        return "dram" if self.prediction["tier"] == "dram" else "file"
+
+    def predicted(self) -> dict[str, dict[str, float]]:
+        """Returns the predicted intervals."""
+        return predicted_numbers(self.prediction, self.concurrency)
 
 
 def predicted_numbers(prediction: dict[str, Any], concurrency: int) -> dict[str, dict[str, float]]:
@@ -126,9 +163,17 @@ def prepare(given: Any, command: Command, folder: pathlib.Path) -> pathlib.Path:
         rows_of(given.base, iter(sorted(random.Random(1).sample(range(rows), given.rows))), base)
     queries = count_of(given.queries)
     rows_of(given.queries, iter(range(queries // 2)), folder / f"predict{given.queries.suffix}")
-    rows_of(given.queries, iter(range(queries // 2, queries)), folder / f"measure{given.queries.suffix}")
+    half = queries // 2
+    for name, count in (("measure", QUERIES), ("few", SLOW_QUERIES)):
+        others = range(half, min(half + count, queries))
+        rows_of(given.queries, iter(others), folder / f"{name}{given.queries.suffix}")
     command("probe", folder, "--output", folder / "disk.json")
     return pathlib.Path(base)
+
+
+def numbers_in(kind: Callable[[str], Any]) -> Callable[[str], list[Any]]:
+    """Returns a parser of numbers between commas."""
+    return lambda words: [kind(word) for word in words.split(",")]
 
 
 def main() -> None:
@@ -139,8 +184,11 @@ def main() -> None:
     parser.add_argument("--name", default="", help="the name of the set [default: the folder of BASE]")
     parser.add_argument("--metric", default="l2")
     parser.add_argument("--rows", type=int, default=0)
-    parser.add_argument("--recall", type=float, default=0.95)
-    parser.add_argument("--concurrency", type=int, default=16)
+    parser.add_argument("--recall", type=numbers_in(float), default=[0.9, 0.95, 0.99])
+    parser.add_argument(
+        "--concurrency", type=numbers_in(int), default=[16, 1, 64],
+        help="queries in flight; memory is compared with the first [default: 16,1,64]",
+    )  # fmt: skip
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--command", default="bathyal")
     parser.add_argument("--family", action="append", default=[])
@@ -161,14 +209,23 @@ def main() -> None:
         pace = [f"--{given.pace}"] if given.pace else []
         advice = command(
             "advise", base, folder / f"predict{given.queries.suffix}", "--metric", given.metric,
-            "--recall", given.recall, "--on", "dram", "--on", folder / "disk.json",
-            "--threads", given.threads, "--concurrency", given.concurrency, *families, *pace,
+            "--recall", ",".join(map(str, given.recall)), "--on", "dram", "--on", folder / "disk.json",
+            "--threads", given.threads, "--concurrency", given.concurrency[0], *families, *pace,
         )  # fmt: skip
-        print(f"{given.base} {advice['vectors']} recall {given.recall}: {advice['seconds']:.0f} s, "
-              f"{advice['statistics']}", flush=True)  # fmt: skip
-        left_out = [one["prediction"] for one in advice["left_out"] if one["prediction"]]
-        predictions = advice["ranked"] + left_out
-        report(given, command, folder, base, predictions)
+        print(
+            f"{given.base} {advice['vectors']}: {advice['seconds']:.0f} s, {advice['statistics']}", flush=True
+        )
+        compare(given, command, folder, base, advice)
+
+
+def cells_of(advice: dict[str, Any], concurrency: list[int]) -> list[Cell]:
+    """Returns the predictions of all recalls, those of one index after each other."""
+    cells = []
+    for one in [advice, *advice["other_recalls"]]:
+        left_out = [entry["prediction"] for entry in one["left_out"] if entry["prediction"]]
+        for prediction in one["ranked"] + left_out:
+            cells += [Cell(prediction, one["recall"], flight) for flight in concurrency]
+    return sorted(cells, key=lambda cell: (cell.label, cell.place))
 
 
 def quantile(numbers: list[float], share: float) -> float:
@@ -177,80 +234,128 @@ def quantile(numbers: list[float], share: float) -> float:
     return ordered[min(int(len(ordered) * share), len(ordered) - 1)]
 
 
-def tables(records: list[dict[str, Any]]) -> str:
-    """Returns, in Markdown, the errors by set and whether the advised index was the fastest."""
-    groups: dict[str, list[dict[str, Any]]] = {}
+def ratio_of(record: dict[str, Any], number: str) -> float | None:
+    """Returns measured / predicted; None if the number was not measured."""
+    found = record["measured"][number]
+    return None if found is None else found / max(record["predicted"][number]["value"], 1e-9)
+
+
+def errors_of(records: list[dict[str, Any]], number: str) -> list[float]:
+    """Returns the relative errors of a number."""
+    ratios = [ratio_of(record, number) for record in records]
+    return [abs(ratio - 1) for ratio in ratios if ratio is not None]
+
+
+def grouped(records: list[dict[str, Any]], *names: str) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
+    """Returns the records by the values of the given members."""
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for one in records:
-        group = f"{one['set']}, {one['rows']:,}, recall {one['recall']}, {one['concurrency']} in flight"
-        groups.setdefault(group, []).append(one)
+        groups.setdefault(tuple(one[name] for name in names), []).append(one)
+    return groups
+
+
+def ratio_table(records: list[dict[str, Any]], *names: str) -> list[str]:
+    """Returns measured / predicted by the values of members: the median, and the 95th percentile of errors."""
     lines = [
-        "| set | cells | " + " | ".join(NUMBERS) + " | advised / fastest |",
-        "|---|---:|" + "---:|" * (len(NUMBERS) + 1),
+        "| " + " | ".join(names) + " | cells | " + " | ".join(NUMBERS) + " |",
+        "|---" * len(names) + "|---:" * (1 + len(NUMBERS)) + "|",
     ]
-    everything: dict[str, list[float]] = {number: [] for number in NUMBERS}
-    for name, cells in groups.items():
-        row = [name, str(len(cells))]
+    for key, cells in grouped(records, *names).items():
+        row = [*map(str, key), str(len(cells))]
         for number in NUMBERS:
-            ratios = [one["measured"][number] / max(one["predicted"][number]["value"], 1e-9) for one in cells]
+            ratios = [ratio for one in cells if (ratio := ratio_of(one, number)) is not None]
             errors = [abs(ratio - 1) for ratio in ratios]
-            everything[number] += errors
-            row.append(f"{statistics.median(ratios):.2f} ({quantile(errors, 0.95):.2f})")
+            row.append(f"{statistics.median(ratios):.2f} ({quantile(errors, HIGH):.2f})" if ratios else "-")
+        lines.append("| " + " | ".join(row) + " |")
+    return lines
+
+
+def choices(records: list[dict[str, Any]]) -> list[str]:
+    """Returns the advised and the fastest index for each set, place, recall and number of queries in flight."""
+    lines = [
+        "| set | place | recall | in flight | advised | fastest | advised / fastest |",
+        "|---|---|---:|---:|---|---|---:|",
+    ]
+    good = total = 0
+    for key, cells in grouped(records, "set", "rows", "place", "recall", "concurrency").items():
         advised = max(cells, key=lambda one: float(one["predicted"]["qps"]["value"]))
         fastest = max(cells, key=lambda one: float(one["measured"]["qps"]))
         share = advised["measured"]["qps"] / fastest["measured"]["qps"]
-        row.append(f"{share:.2f}: {advised['label']} on {advised['place']}")
+        good, total = good + (share >= WANTED_SHARE), total + 1
+        name, rows, *others = key
+        row = [f"{name}, {rows:,}", *map(str, others), advised["label"], fastest["label"], f"{share:.2f}"]
         lines.append("| " + " | ".join(row) + " |")
-    total = [
-        f"{statistics.median(errors):.2f}, {quantile(errors, 0.95):.2f}" for errors in everything.values()
+    return [
+        f"The advised index reaches {WANTED_SHARE} of the fastest in {good} of {total} choices.",
+        "",
+        *lines,
     ]
-    lines.append(
-        "| median error, 95th percentile | " + str(len(records)) + " | " + " | ".join(total) + " | |"
-    )
-    return "\n".join(lines)
 
 
-def report(given: Any, command: Command, folder: pathlib.Path, base: pathlib.Path, predictions: Any) -> None:
-    """Builds and measures the predicted indexes, and prints the comparison."""
-    errors: dict[str, list[float]] = {number: [] for number in NUMBERS}
-    best: list[tuple[float, float, str]] = []
-    print(f"{'index':<44}" + "".join(f"{number:>8}" for number in NUMBERS))
-    done = ""
-    for prediction in sorted(predictions, key=lambda one: str(one["label"])):
-        if prediction["label"] != done:
+def tables(records: list[dict[str, Any]]) -> str:
+    """Returns, in Markdown, the errors against the aims, by set and by index, and the choices."""
+    lines = ["| number | cells | median error | aim | 95th percentile | aim | inside of the interval |",
+             "|---|---:|---:|---:|---:|---:|---:|"]  # fmt: skip
+    for number in NUMBERS:
+        errors = errors_of(records, number)
+        inside = [
+            one["predicted"][number]["low"] <= one["measured"][number] <= one["predicted"][number]["high"]
+            for one in records
+            if one["measured"][number] is not None
+        ]
+        median, high = (f"{aim:.2f}" for aim in AIMS[number]) if number in AIMS else ("-", "-")
+        lines.append(
+            f"| {number} | {len(errors)} | {statistics.median(errors):.2f} | {median} |"
+            f" {quantile(errors, HIGH):.2f} | {high} | {sum(inside) / len(inside):.0%} |"
+        )
+    for names in (("set", "rows", "place"), ("label", "place"), ("recall",), ("concurrency", "place")):
+        lines += ["", *ratio_table(records, *names)]
+    return "\n".join([*lines, "", *choices(records)])
+
+
+def compare(
+    given: argparse.Namespace,
+    command: Command,
+    folder: pathlib.Path,
+    base: pathlib.Path,
+    advice: dict[str, Any],
+) -> None:
+    """Builds and measures the predicted indexes, and prints and records the comparison."""
+    print(f"{'index':<52}" + "".join(f"{number:>8}" for number in NUMBERS))
+    built_label, warmed = "", ("", "")
+    for cell in cells_of(advice, given.concurrency):
+        if cell.label != built_label:
             built = command(
                 "build", base, folder / "index", "--metric", given.metric, "--overwrite",
-                "--threads", given.threads, *options_of(prediction["build"]),
+                "--threads", given.threads, *options_of(cell.prediction["build"]),
             )  # fmt: skip
             (folder / "built.json").write_text(json.dumps(built))
-            done = prediction["label"]
-        numbers = measured(command, prediction, folder, given)
-        expected = predicted_numbers(prediction, given.concurrency)
-        place = "dram" if prediction["tier"] == "dram" else "file"
-        line = f"{prediction['label'] + ' on ' + place:<44}"
+            built_label = cell.label
+        if (cell.label, cell.place) != warmed:
+            measured(command, cell, folder, given)
+            warmed = (cell.label, cell.place)
+        numbers, expected = measured(command, cell, folder, given), cell.predicted()
+        about = {"set": given.name or given.base.parent.name, "rows": count_of(base)}
+        about |= {"recall": cell.recall, "concurrency": cell.concurrency, "threads": given.threads}
+        record = {
+            **about,
+            "label": cell.label,
+            "place": cell.place,
+            "predicted": expected,
+            "measured": numbers,
+        }
+        line = f"{cell.label + ' on ' + cell.place:<40}{cell.recall:>6}{cell.concurrency:>5} "
         for number in NUMBERS:
-            ratio = numbers[number] / max(expected[number]["value"], 1e-9)
-            inside = expected[number]["low"] <= numbers[number] <= expected[number]["high"]
-            errors[number].append(abs(ratio - 1))
+            ratio, found = ratio_of(record, number), numbers[number]
+            if ratio is None or found is None:
+                line += f"{'-':>7} "
+                continue
+            inside = expected[number]["low"] <= found <= expected[number]["high"]
             line += f"{ratio:>7.2f}{' ' if inside else '*'}"
         print(line, flush=True)
-        best.append((expected["qps"]["value"], numbers["qps"], prediction["label"] + " on " + place))
         if given.records:
-            about = {"set": given.name or given.base.parent.name, "rows": count_of(base)}
-            about |= {"recall": given.recall, "concurrency": given.concurrency, "threads": given.threads}
-            about |= {"label": prediction["label"], "place": place}
-            record = {**about, "predicted": expected, "measured": numbers}
             with given.records.open("a") as file:
                 file.write(json.dumps(record) + "\n")
-    for name, share in (("median error", MEDIAN), ("95th percentile", 0.95)):
-        line = f"{name:<44}"
-        for number in NUMBERS:
-            ordered = sorted(errors[number])
-            high = ordered[min(int(len(ordered) * share), len(ordered) - 1)]
-            line += f"{statistics.median(ordered) if share == MEDIAN else high:>7.2f} "
-        print(line)
-    advised, fastest = max(best), max(best, key=lambda one: one[1])
-    print(f"advised {advised[2]}: {advised[1]:.0f} queries/s")
-    print(f"fastest {fastest[2]}: {fastest[1]:.0f} queries/s")
 
 
 if __name__ == "__main__":
