@@ -19,6 +19,11 @@ const REPEATS: usize = 4;
 const LATENCY_QUERIES: usize = 512;
 /// Queries that fill the read buffers of a thread, even those of a small index.
 const MANY_QUERIES: usize = 1 << 16;
+/// Queries of a pilot that compares all vectors: their counters are all the same, and each takes long.
+const SCAN_QUERIES: usize = 16;
+/// The most seconds of one search that measures the processor time, unless fewer queries than
+/// [`SCAN_QUERIES`] take longer.
+const TIMED_SECONDS: f64 = 0.5;
 /// Queries that one search answers before the next check whether the work is to end.
 const QUERIES_A_SEARCH: usize = 100;
 
@@ -214,15 +219,23 @@ impl<'a> PilotInputs<'a> {
             threads: 1,
             ..SearchOptions::default()
         };
-        let queries = &self.sample.queries;
         let counted = SearchOptions { in_flight: Some(1), ..search };
-        let found = self.answers(index, queries, &counted)?;
-        let recall = groundtruth::recall(truth, &found.ids, found.k, queries.count()).map_err(of_truth)?;
+        let all = &self.sample.queries;
+        let few = rows_of(all, 0..SCAN_QUERIES.min(all.count()))?;
+        let found = self.answers(index, &few, &counted)?;
+        // Queries of a batch share the reads of a scan. The prediction is for queries that come one by one.
+        let scans_all = found.totals.full_distances >= (index.len() * few.count()) as u64;
+        let (queries, found) =
+            if scans_all { (&few, found) } else { (all, self.answers(index, all, &counted)?) };
+        let recall = match scans_all {
+            // A scan finds all nearest vectors.
+            true => 1.0,
+            false => groundtruth::recall(truth, &found.ids, found.k, all.count()).map_err(of_truth)?,
+        };
         let count = queries.count().max(1) as f64;
         let full_distances = found.totals.full_distances as f64 / count;
-        // Queries of a batch share the reads of a scan. The prediction is for queries that come one by one.
-        let scans_all = full_distances >= index.len() as f64;
-        let compute_ns = self.processor_ns(index, if scans_all { &counted } else { &search })?;
+        let timed = rows_of(queries, 0..affordable(queries.count(), found.seconds))?;
+        let compute_ns = self.processor_ns(index, &timed, if scans_all { &counted } else { &search })?;
         let (p50_work, p99_work) = work_quantiles(&found);
         let split = index.memory_split();
         let fixed = split.fixed();
@@ -260,9 +273,13 @@ impl<'a> PilotInputs<'a> {
     }
 
     /// Returns the processor time of a query in nanoseconds: the least over several searches.
-    fn processor_ns(&self, index: &Index, search: &SearchOptions) -> Result<f64, IndexError> {
+    fn processor_ns(
+        &self,
+        index: &Index,
+        queries: &VectorFile,
+        search: &SearchOptions,
+    ) -> Result<f64, IndexError> {
         let mut least = f64::INFINITY;
-        let queries = &self.sample.queries;
         for _ in 0..REPEATS {
             let before = processor_seconds();
             let mut elapsed = 0.0;
@@ -326,6 +343,13 @@ fn of_truth(error: groundtruth::GroundTruthError) -> IndexError {
         groundtruth::GroundTruthError::Cancelled => IndexError::Cancelled,
         other => IndexError::Parameter(other.to_string()),
     }
+}
+
+/// Returns how many of `count` queries, which took `seconds` together, are searched to measure their processor
+/// time.
+fn affordable(count: usize, seconds: f64) -> usize {
+    let share = (TIMED_SECONDS / seconds.max(TIMED_SECONDS)).min(1.0);
+    ((count as f64 * share) as usize).clamp(SCAN_QUERIES.min(count), count)
 }
 
 /// Returns some of the queries.

@@ -18,6 +18,7 @@ mod metric;
 mod pass;
 mod remove;
 mod search;
+mod serve;
 mod slips;
 mod store;
 mod stripe;
@@ -45,6 +46,7 @@ pub use memory_node::MemoryNodeArguments;
 pub use metric::MetricArgument;
 pub use remove::RemoveArguments;
 pub use search::{BenchArguments, ModeName, SearchArguments, SearchSettings};
+pub use serve::{LimitArguments, LogForm, ServeArguments};
 pub use slips::{
     BenchSlips, BuildSlips, CollectionSearchSlips, GroundtruthSlips, SearchSlips, SettingsSlips,
 };
@@ -128,6 +130,8 @@ pub enum Command {
     Warm(WarmArguments),
     /// Lend memory of this machine: hold indexes that other machines search
     MemoryNode(MemoryNodeArguments),
+    /// Serve the collections and indexes of a folder or a bucket over HTTP
+    Serve(ServeArguments),
     /// Insert the vectors of a file into an index (family lsh, or partitioned on a memory node)
     Insert(InsertArguments),
     /// Delete vectors from an index by their ids (family lsh, or partitioned on a memory node)

@@ -8,6 +8,7 @@
 
 pub mod arguments;
 pub mod command;
+mod configured;
 mod measured;
 mod shown;
 mod typed;
@@ -25,11 +26,22 @@ use arguments::CommandLine;
 /// [`Code`](bathyal_console::Code). Answers go to stdout, messages and progress to stderr. SIGINT and SIGTERM
 /// are caught meanwhile: the first one ends the work within 100 ms, and a second SIGINT ends the process.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> i32 {
-    let line: Vec<OsString> = arguments.collect();
-    let (arguments, matches) = match parse(&line) {
+    let mut line: Vec<OsString> = arguments.collect();
+    let (mut arguments, mut matches) = match parse(&line) {
         Ok(parsed) => parsed,
         Err(error) => return refuse(&error, &line),
     };
+    match configured::configured(&line, &matches) {
+        Ok(None) => {}
+        Ok(Some(whole)) => {
+            line = whole;
+            (arguments, matches) = match parse(&line) {
+                Ok(parsed) => parsed,
+                Err(error) => return refuse(&error, &line),
+            };
+        }
+        Err(failure) => return Console::new("bathyal", &arguments.output).report(&failure),
+    }
     let console = Console::new("bathyal", &arguments.output);
     if let Err(failure) = arguments.output.check() {
         return console.report(&failure);

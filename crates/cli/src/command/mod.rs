@@ -41,6 +41,7 @@ mod prune;
 mod range;
 mod remove;
 mod search;
+mod serve;
 mod stripes;
 mod verify;
 mod warm;
@@ -81,6 +82,7 @@ fn name_collection(command: &Command, failure: Failure) -> Failure {
         Command::Inspect(arguments) => (&arguments.index, arguments.parts.store.options(), "inspect"),
         Command::Verify(arguments) => (&arguments.index, arguments.parts.store.options(), "verify"),
         Command::Get(arguments) => (&arguments.index, arguments.parts.store.options(), "get"),
+        Command::Serve(arguments) => serve::run(arguments, console),
         Command::Insert(arguments) => (&arguments.index, arguments.store.options(), "add"),
         Command::Delete(arguments) => (&arguments.index, arguments.store.options(), "delete"),
         Command::Compact(arguments) => (&arguments.index, arguments.store.options(), "compact"),

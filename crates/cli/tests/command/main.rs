@@ -27,5 +27,7 @@ mod neighbors;
 mod program;
 mod ratio;
 mod remove;
+#[cfg(unix)]
+mod serve;
 mod stripes;
 mod words;

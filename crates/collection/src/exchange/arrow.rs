@@ -1,12 +1,12 @@
 //! Reads files of Arrow IPC.
 
-use super::kind::{file_error, io_error, open};
+use super::kind::{catch_panics, file_error, io_error, open};
 use crate::error::CollectionError;
 use arrow_array::RecordBatch;
 use arrow_ipc::reader::{FileReader, StreamReader, read_footer_length};
 use arrow_ipc::{CompressionType, Message, root_as_footer, root_as_message};
 use arrow_schema::{ArrowError, SchemaRef};
-use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom};
+use std::io::{BufReader, Cursor, ErrorKind, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::Path;
 
@@ -43,6 +43,17 @@ pub(super) fn read(path: &Path) -> Result<(SchemaRef, Batches), CollectionError>
     }
     let reader = FileReader::try_new(file, None).map_err(invalid)?;
     Ok((reader.schema(), Box::new(reader)))
+}
+
+/// Returns the tables of a stream of Arrow IPC in memory; `source` names it in errors.
+pub(super) fn read_stream(bytes: &[u8], source: &Path) -> Result<Vec<RecordBatch>, CollectionError> {
+    let invalid = |error| file_error(source, format!("is not a readable stream of Arrow IPC: {error}"));
+    let mut messages = Messages { file: Cursor::new(bytes), end: bytes.len() as u64 };
+    messages.check_stream().map_err(invalid)?;
+    catch_panics(source, || {
+        let reader = StreamReader::try_new(Cursor::new(bytes), None).map_err(invalid)?;
+        reader.collect::<Result<Vec<RecordBatch>, ArrowError>>().map_err(invalid)
+    })
 }
 
 /// The messages of a file; each describes the batch that follows it. They are checked before the library

@@ -102,32 +102,41 @@ impl LineReader {
         lines: &[u64],
         objects: &[Map<String, Value>],
     ) -> Result<RecordBatch, CollectionError> {
-        let line_error =
-            |row: usize, reason: String| file_error(&self.path, format!("line {}: {reason}", lines[row]));
-        let column = |name: &str| objects.iter().map(|object| object.get(name)).collect::<Vec<_>>();
-        let mut columns: Vec<(String, ArrayRef)> = Vec::new();
-        let ids = id_column(schema.id_kind, &column(id))
-            .map_err(|(row, reason)| line_error(row, format!("{id:?}: {reason}")))?;
-        columns.push((id.to_string(), ids));
-        for (row, object) in objects.iter().enumerate() {
-            for name in object.keys() {
-                if columns.iter().any(|(known, _)| known == name) {
-                    continue;
-                }
-                let is_vector = schema.vectors.iter().any(|field| field.name == *name);
-                let is_any_vector =
-                    name == ANY_VECTOR && schema.vectors.len() == 1 && schema.column(name).is_err();
-                let values = if is_vector || is_any_vector {
-                    vector_column(&column(name))
-                } else {
-                    let number = schema.column(name).map_err(|error| line_error(row, error.to_string()))?;
-                    metadata_column(schema.columns[number].kind.data_type(), &column(name))
-                };
-                let values =
-                    values.map_err(|(row, reason)| line_error(row, format!("{name:?}: {reason}")))?;
-                columns.push((name.clone(), values));
-            }
-        }
-        Ok(RecordBatch::try_from_iter(columns)?)
+        table_of_objects(schema, id, objects, |row, reason| {
+            file_error(&self.path, format!("line {}: {reason}", lines[row]))
+        })
     }
+}
+
+/// Converts JSON objects to a table. `refuse` makes the error for a row, by its position and the reason.
+pub(super) fn table_of_objects(
+    schema: &Schema,
+    id: &str,
+    objects: &[Map<String, Value>],
+    refuse: impl Fn(usize, String) -> CollectionError,
+) -> Result<RecordBatch, CollectionError> {
+    let column = |name: &str| objects.iter().map(|object| object.get(name)).collect::<Vec<_>>();
+    let mut columns: Vec<(String, ArrayRef)> = Vec::new();
+    let ids = id_column(schema.id_kind, &column(id))
+        .map_err(|(row, reason)| refuse(row, format!("{id:?}: {reason}")))?;
+    columns.push((id.to_string(), ids));
+    for (row, object) in objects.iter().enumerate() {
+        for name in object.keys() {
+            if columns.iter().any(|(known, _)| known == name) {
+                continue;
+            }
+            let is_vector = schema.vectors.iter().any(|field| field.name == *name);
+            let is_any_vector =
+                name == ANY_VECTOR && schema.vectors.len() == 1 && schema.column(name).is_err();
+            let values = if is_vector || is_any_vector {
+                vector_column(&column(name))
+            } else {
+                let number = schema.column(name).map_err(|error| refuse(row, error.to_string()))?;
+                metadata_column(schema.columns[number].kind.data_type(), &column(name))
+            };
+            let values = values.map_err(|(row, reason)| refuse(row, format!("{name:?}: {reason}")))?;
+            columns.push((name.clone(), values));
+        }
+    }
+    Ok(RecordBatch::try_from_iter(columns)?)
 }

@@ -47,7 +47,8 @@ impl ColumnMapping {
         Rows::new(&self.schema, ids, vectors, Some(&metadata)).map_err(|error| file_error(&self.path, error))
     }
 
-    fn vectors(
+    /// Returns the vectors of a field.
+    pub(super) fn vectors(
         &self,
         table: &RecordBatch,
         field: &VectorField,

@@ -1,6 +1,7 @@
 //! Search: searches every part of a collection and merges the results.
 
 mod audit;
+mod division;
 mod exact;
 mod explain;
 mod given_queries;

@@ -10,6 +10,7 @@ use bathyal_kernels::distance::squared_norm;
 use bathyal_kernels::{Element, Metric};
 use bathyal_vectors::VectorFile;
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
 /// The share of the measured queries whose distance counts as usual.
 const USUAL_SHARE: f64 = 0.98;
@@ -78,6 +79,11 @@ impl QueryLengths {
     /// Returns the lengths of all queries of a file.
     pub fn of_file(metric: Metric, queries: &VectorFile) -> QueryLengths {
         QueryLengths::of(metric, queries.element(), (0..queries.count()).map(|query| queries.row(query)))
+    }
+
+    /// Returns the lengths of some of the queries.
+    pub fn of_queries(&self, queries: Range<usize>) -> QueryLengths {
+        QueryLengths(self.0.get(queries).unwrap_or_default().to_vec())
     }
 
     /// Returns the length of a query.

@@ -1,0 +1,355 @@
+//! Answers searches that arrive together as one batch: an engine that has many queries at once reads and
+//! compares for all of them together.
+//!
+//! A search waits only while other batches use all threads for searches. Those of the same kind that arrive
+//! meanwhile form the next batch.
+
+use crate::cancel::{Attendance, CancelFlag};
+use crate::failure::Refusal;
+use crate::work::unfinished;
+use bathyal_tier::Control;
+use bathyal_vectors::VectorFile;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::{Semaphore, oneshot};
+
+/// The most queries of a batch that has those of several requests.
+const MAX_QUERIES: usize = 256;
+
+/// A kind of searches that can be answered together.
+pub(crate) trait BatchSearch: Send + Sync + 'static {
+    /// The answers to the queries of a request.
+    type Answer: Send + 'static;
+
+    /// Answers all `queries`, and divides the answers among the requests: each range of `parts` has the
+    /// queries of one.
+    fn answer(
+        &self,
+        queries: &VectorFile,
+        parts: &[Range<usize>],
+        control: Control<'_>,
+    ) -> Result<Vec<Self::Answer>, Refusal>;
+}
+
+/// Names a kind of searches: the handle that is searched, and everything else that its searches share.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct BatchKey {
+    /// The address of the open collection or index.
+    pub(crate) handle: usize,
+    /// The options of the search, as text.
+    pub(crate) options: String,
+}
+
+type AnswerSender<A> = oneshot::Sender<Result<A, Refusal>>;
+
+/// A request that waits for its batch.
+struct WaitingSearch<A> {
+    queries: VectorFile,
+    sender: AnswerSender<A>,
+    attendance: WaitingAttendance,
+}
+
+/// Shared by a request and the batch that answers it: the batch attends its cancellation for the request.
+type WaitingAttendance = Arc<Mutex<Option<Attendance>>>;
+
+/// Requests of the same kind.
+struct WaitingBatch<S: BatchSearch> {
+    search: Arc<S>,
+    requests: Vec<WaitingSearch<S::Answer>>,
+}
+
+/// Limits of the batches of all kinds.
+#[derive(Debug, Clone)]
+pub(crate) struct BatchLimits {
+    /// Batches that are answered at the same time.
+    pub(crate) threads: Arc<Semaphore>,
+    /// The most requests that wait for each kind of handle.
+    pub(crate) waiting: usize,
+    /// The most time of a batch.
+    pub(crate) time: Duration,
+}
+
+/// The searches that wait, by their kind.
+pub(crate) struct Batches<S: BatchSearch>(Arc<BatchQueue<S>>);
+
+struct BatchQueue<S: BatchSearch> {
+    waiting: Mutex<HashMap<BatchKey, WaitingBatch<S>>>,
+    count: AtomicUsize,
+    limits: BatchLimits,
+}
+
+impl<S: BatchSearch> Clone for Batches<S> {
+    fn clone(&self) -> Batches<S> {
+        Batches(self.0.clone())
+    }
+}
+
+impl<S: BatchSearch> Batches<S> {
+    pub(crate) fn new(limits: BatchLimits) -> Batches<S> {
+        Batches(Arc::new(BatchQueue { waiting: Mutex::default(), count: AtomicUsize::new(0), limits }))
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, HashMap<BatchKey, WaitingBatch<S>>> {
+        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Answers `queries`, together with those of other requests of the same kind.
+    pub(crate) async fn answer(
+        &self,
+        key: BatchKey,
+        search: impl FnOnce() -> S,
+        queries: VectorFile,
+    ) -> Result<S::Answer, Refusal> {
+        let _counted = CountedRequest::take(&self.0.count, self.0.limits.waiting)?;
+        let (sender, receiver) = oneshot::channel();
+        let attendance = WaitingAttendance::default();
+        let request = WaitingSearch { queries, sender, attendance: attendance.clone() };
+        let _leaving = LeavingRequest(attendance);
+        let is_first = match self.waiting().entry(key.clone()) {
+            Entry::Occupied(mut batch) => {
+                batch.get_mut().requests.push(request);
+                false
+            }
+            Entry::Vacant(place) => {
+                place.insert(WaitingBatch { search: Arc::new(search()), requests: vec![request] });
+                true
+            }
+        };
+        if is_first {
+            tokio::spawn(self.clone().run(key));
+        }
+        receiver.await.map_err(|_| Refusal::stopping())?
+    }
+
+    /// Answers the waiting requests of a kind, once a thread is free.
+    async fn run(self, key: BatchKey) {
+        let Ok(permit) = self.0.limits.threads.clone().acquire_owned().await else { return };
+        let Some((search, requests)) = self.take(&key) else { return };
+        let deadline = Instant::now() + self.0.limits.time;
+        let (senders, work) = prepare(search, requests, deadline);
+        let answered = tokio::task::spawn_blocking(move || {
+            let answered = work();
+            drop(permit);
+            answered
+        });
+        match answered.await {
+            Ok(Ok(answers)) => {
+                senders.into_iter().zip(answers).for_each(|(sender, answer)| {
+                    // A request that is gone needs no answer.
+                    let _ = sender.send(Ok(answer));
+                });
+            }
+            Ok(Err(refusal)) => refuse_all(senders, &refusal),
+            Err(error) => refuse_all(senders, &unfinished(&error)),
+        }
+    }
+
+    /// Takes the requests of the next batch. If others remain, they get a batch of their own.
+    fn take(&self, key: &BatchKey) -> Option<(Arc<S>, Vec<WaitingSearch<S::Answer>>)> {
+        let mut waiting = self.waiting();
+        let batch = waiting.get_mut(key)?;
+        let mut queries = 0;
+        let fitting = batch.requests.iter().take_while(|request| {
+            queries += request.queries.count();
+            queries <= MAX_QUERIES
+        });
+        let count = fitting.count().max(1);
+        let rest = batch.requests.split_off(count.min(batch.requests.len()));
+        let requests = std::mem::replace(&mut batch.requests, rest);
+        let search = batch.search.clone();
+        if batch.requests.is_empty() {
+            waiting.remove(key);
+        } else {
+            tokio::spawn(self.clone().run(key.clone()));
+        }
+        Some((search, requests))
+    }
+}
+
+/// Sends the same refusal to all requests of a batch.
+fn refuse_all<A>(senders: Vec<AnswerSender<A>>, refusal: &Refusal) {
+    for sender in senders {
+        // A request that is gone needs no answer.
+        let _ = sender.send(Err(refusal.copy()));
+    }
+}
+
+type BatchAnswers<S> = Result<Vec<<S as BatchSearch>::Answer>, Refusal>;
+
+/// Joins the queries of requests. Returns the senders of their answers, and the work.
+fn prepare<S: BatchSearch>(
+    search: Arc<S>,
+    requests: Vec<WaitingSearch<S::Answer>>,
+    deadline: Instant,
+) -> (Vec<AnswerSender<S::Answer>>, impl FnOnce() -> BatchAnswers<S> + Send) {
+    let cancel = CancelFlag::default();
+    let own = cancel.attend();
+    let (mut senders, mut queries) = (Vec::new(), Vec::new());
+    for WaitingSearch { queries: given, sender, attendance } in requests {
+        // Its request has left already if nobody else holds it.
+        if Arc::strong_count(&attendance) > 1 {
+            *attendance.lock().unwrap_or_else(PoisonError::into_inner) = Some(cancel.attend());
+            senders.push(sender);
+            queries.push(given);
+        }
+    }
+    let work = move || {
+        drop(own);
+        let mut parts: Vec<Range<usize>> = Vec::with_capacity(queries.len());
+        for given in &queries {
+            let start = parts.last().map_or(0, |last| last.end);
+            parts.push(start..start + given.count());
+        }
+        let Some(joined) = joined(queries)? else { return Ok(Vec::new()) };
+        search.answer(&joined, &parts, Control { cancel: Some(cancel.flag()), deadline: Some(deadline) })
+    };
+    (senders, work)
+}
+
+/// Joins vectors of the same element and dimension.
+fn joined(mut all: Vec<VectorFile>) -> Result<Option<VectorFile>, Refusal> {
+    if all.len() <= 1 {
+        return Ok(all.pop());
+    }
+    let (element, dim) = (all[0].element(), all[0].dim());
+    let mut bytes = Vec::with_capacity(all.iter().map(|some| some.data_bytes() as usize).sum());
+    for some in &all {
+        bytes.extend_from_slice(some.rows(0..some.count()).unwrap_or_default());
+    }
+    let joined = VectorFile::from_rows(element, dim, bytes);
+    joined.map(Some).map_err(|error| Refusal::invalid(error.to_string()))
+}
+
+/// Ends the attendance of a request that leaves.
+struct LeavingRequest(WaitingAttendance);
+
+impl Drop for LeavingRequest {
+    fn drop(&mut self) {
+        drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+}
+
+/// A request that is counted among the waiting ones.
+struct CountedRequest<'a>(&'a AtomicUsize);
+
+impl<'a> CountedRequest<'a> {
+    fn take(count: &'a AtomicUsize, most: usize) -> Result<CountedRequest<'a>, Refusal> {
+        let counted = CountedRequest(count);
+        if count.fetch_add(1, Ordering::AcqRel) >= most {
+            return Err(Refusal::overloaded("searches"));
+        }
+        Ok(counted)
+    }
+}
+
+impl Drop for CountedRequest<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bathyal_kernels::Element;
+    use std::sync::atomic::AtomicBool;
+
+    /// Answers each query with its first component; batches wait until `open`.
+    struct FirstComponents {
+        open: Arc<AtomicBool>,
+        sizes: Arc<Mutex<Vec<usize>>>,
+    }
+
+    impl BatchSearch for FirstComponents {
+        type Answer = Vec<u8>;
+
+        fn answer(
+            &self,
+            queries: &VectorFile,
+            parts: &[Range<usize>],
+            control: Control<'_>,
+        ) -> Result<Vec<Vec<u8>>, Refusal> {
+            self.sizes.lock().unwrap().push(queries.count());
+            while !self.open.load(Ordering::Acquire) {
+                if control.cancel.is_some_and(|flag| flag.load(Ordering::Acquire)) {
+                    return Err(Refusal::stopping());
+                }
+                std::thread::yield_now();
+            }
+            Ok(parts.iter().map(|part| part.clone().map(|row| queries.row(row)[0]).collect()).collect())
+        }
+    }
+
+    fn query(first: u8) -> VectorFile {
+        VectorFile::from_rows(Element::U8, 2, vec![first, 0]).unwrap()
+    }
+
+    fn batches() -> Batches<FirstComponents> {
+        let threads = Arc::new(Semaphore::new(1));
+        Batches::new(BatchLimits { threads, waiting: 500, time: Duration::from_secs(60) })
+    }
+
+    fn key() -> BatchKey {
+        BatchKey { handle: 1, options: String::new() }
+    }
+
+    #[test]
+    fn searches_that_wait_become_one_batch_and_get_their_own_answers() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+        let (open, sizes) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+        let batches = batches();
+        let ask = |first: u8| {
+            let (batches, open, sizes) = (batches.clone(), open.clone(), sizes.clone());
+            async move { batches.answer(key(), || FirstComponents { open, sizes }, query(first)).await }
+        };
+        runtime.block_on(async {
+            let first = tokio::spawn(ask(0));
+            while sizes.lock().unwrap().is_empty() {
+                tokio::task::yield_now().await;
+            }
+            let others: Vec<_> = (1..=100).map(|number| tokio::spawn(ask(number))).collect();
+            while batches.0.count.load(Ordering::Acquire) < 101
+                || batches.waiting().values().map(|batch| batch.requests.len()).sum::<usize>() < 100
+            {
+                tokio::task::yield_now().await;
+            }
+            open.store(true, Ordering::Release);
+            assert_eq!(first.await.unwrap().unwrap(), [0]);
+            for (number, other) in (1..).zip(others) {
+                assert_eq!(other.await.unwrap().unwrap(), [number]);
+            }
+        });
+        assert_eq!(*sizes.lock().unwrap(), [1, 100]);
+        assert!(batches.waiting().is_empty());
+    }
+
+    #[test]
+    fn a_batch_whose_requests_have_left_is_cancelled() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+        let (open, sizes) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+        let batches = batches();
+        runtime.block_on(async {
+            let asked = batches.answer(
+                key(),
+                || FirstComponents { open: open.clone(), sizes: sizes.clone() },
+                query(1),
+            );
+            let begun = async {
+                while sizes.lock().unwrap().is_empty() {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::select! {
+                _ = asked => panic!("the batch ended although nobody opened it"),
+                () = begun => {}
+            }
+            // The thread is free again only after the cancelled batch has ended.
+            let _permit = batches.0.limits.threads.acquire().await.unwrap();
+        });
+        assert_eq!(batches.0.count.load(Ordering::Acquire), 0);
+    }
+}

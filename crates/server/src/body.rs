@@ -1,0 +1,180 @@
+//! Bodies of requests: read within a limit, in memory that was reserved for them.
+
+use crate::failure::Refusal;
+use crate::state::Shared;
+use axum::body::{Body, Bytes};
+use axum::extract::{FromRequest, Request};
+use axum::http::{HeaderMap, StatusCode, header};
+use bathyal_console::Kind;
+use http_body_util::BodyExt;
+use serde::de::DeserializeOwned;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// The type of JSON.
+pub(crate) const JSON: &str = "application/json";
+/// The type of a stream of Arrow IPC.
+pub(crate) const ARROW: &str = "application/vnd.apache.arrow.stream";
+/// Bytes of memory for each byte of JSON: a number of some ten characters becomes a value of 32 bytes and
+/// then one of 4.
+const JSON_EXPANSION: u64 = 6;
+/// The same for Arrow, which may be compressed: the body, and the columns that are made of it.
+const ARROW_EXPANSION: u64 = 3;
+/// Bytes of one permit.
+const PERMIT_BYTES: u64 = 4096;
+
+/// Memory for the bodies of all requests.
+#[derive(Debug)]
+pub(crate) struct BodyMemory {
+    permits: Arc<Semaphore>,
+    all: u32,
+}
+
+impl BodyMemory {
+    pub(crate) fn new(bytes: u64) -> BodyMemory {
+        let all = (bytes / PERMIT_BYTES).clamp(1, u64::from(u32::MAX >> 3)) as u32;
+        BodyMemory { permits: Arc::new(Semaphore::new(all as usize)), all }
+    }
+
+    /// Reserves memory, or refuses at once if others have it.
+    fn reserve(&self, bytes: u64) -> Result<OwnedSemaphorePermit, Refusal> {
+        let permits = u32::try_from(bytes.div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX).max(1);
+        if permits > self.all {
+            let most = u64::from(self.all) * PERMIT_BYTES;
+            return Err(Refusal::with_status(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                Kind::Memory,
+                format!(
+                    "the body would take {bytes} bytes of memory while it is read, but all requests together \
+                     have {most}; send fewer rows at once, or start the server with more --request-memory"
+                ),
+            ));
+        }
+        self.permits
+            .clone()
+            .try_acquire_many_owned(permits)
+            .map_err(|_| Refusal::overloaded("large requests"))
+    }
+}
+
+/// A whole body, and the memory that is reserved for it.
+#[derive(Debug)]
+pub(crate) struct WholeBody {
+    pub(crate) bytes: Bytes,
+    pub(crate) is_arrow: bool,
+    pub(crate) memory: OwnedSemaphorePermit,
+}
+
+/// Returns true if the header names the type.
+fn is_type(headers: &HeaderMap, name: header::HeaderName, wanted: &str) -> bool {
+    let given = headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let mut kinds = given.split(',').map(|kind| kind.split(';').next().unwrap_or_default().trim());
+    kinds.any(|kind| kind.eq_ignore_ascii_case(wanted))
+}
+
+/// Returns true if the client asks for Arrow.
+pub(crate) fn accepts_arrow(headers: &HeaderMap) -> bool {
+    is_type(headers, header::ACCEPT, ARROW)
+}
+
+impl FromRequest<Arc<Shared>> for WholeBody {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, shared: &Arc<Shared>) -> Result<WholeBody, Refusal> {
+        let (parts, body) = request.into_parts();
+        let is_arrow = is_type(&parts.headers, header::CONTENT_TYPE, ARROW);
+        let is_named = parts.headers.contains_key(header::CONTENT_TYPE);
+        if is_named && !is_arrow && !is_type(&parts.headers, header::CONTENT_TYPE, JSON) {
+            let message = format!("the body has an unknown Content-Type; send {JSON} or {ARROW}");
+            return Err(Refusal::with_status(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                Kind::InvalidArgument,
+                message,
+            ));
+        }
+        let limit = shared.limits.body_bytes;
+        let told =
+            parts.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+        // A body without a length may have the most.
+        let length = told.unwrap_or(limit);
+        if length > limit {
+            return Err(too_large(limit));
+        }
+        let expansion = if is_arrow { ARROW_EXPANSION } else { JSON_EXPANSION };
+        let memory = shared.body_memory.reserve(length.saturating_mul(expansion))?;
+        let bytes = read_whole(body, limit, shared.limits.idle).await?;
+        Ok(WholeBody { bytes, is_arrow, memory })
+    }
+}
+
+fn too_large(limit: u64) -> Refusal {
+    let message = format!("the body is longer than {limit} bytes; send fewer rows at once");
+    Refusal::with_status(StatusCode::PAYLOAD_TOO_LARGE, Kind::InvalidArgument, message)
+}
+
+/// Reads a body of at most `limit` bytes. Each part of it has to arrive within `idle`.
+async fn read_whole(mut body: Body, limit: u64, idle: Duration) -> Result<Bytes, Refusal> {
+    let mut all = Vec::new();
+    loop {
+        let frame = tokio::time::timeout(idle, body.frame()).await.map_err(|_| {
+            let message = format!("no part of the body arrived within {} s", idle.as_secs());
+            Refusal::with_status(StatusCode::REQUEST_TIMEOUT, Kind::Timeout, message)
+        })?;
+        let Some(frame) = frame else { return Ok(all.into()) };
+        let frame = frame.map_err(|error| Refusal::invalid(format!("the body ended early: {error}")))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if (all.len() + data.len()) as u64 > limit {
+            return Err(too_large(limit));
+        }
+        all.extend_from_slice(&data);
+    }
+}
+
+impl WholeBody {
+    /// Parses JSON.
+    pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
+        if self.is_arrow {
+            return Err(Refusal::with_status(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                Kind::InvalidArgument,
+                format!("this operation takes a body of {JSON}, not {ARROW}"),
+            ));
+        }
+        serde_json::from_slice(&self.bytes)
+            .map_err(|error| Refusal::invalid(format!("the body is not as expected: {error}")))
+    }
+}
+
+/// A body of JSON, and the memory that is reserved for it.
+pub(crate) struct JsonBody<T> {
+    pub(crate) content: T,
+    /// Released with the request.
+    pub(crate) _memory: OwnedSemaphorePermit,
+}
+
+impl<T: DeserializeOwned> FromRequest<Arc<Shared>> for JsonBody<T> {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, shared: &Arc<Shared>) -> Result<JsonBody<T>, Refusal> {
+        let body = WholeBody::from_request(request, shared).await?;
+        Ok(JsonBody { content: body.json()?, _memory: body.memory })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_refused_while_others_have_it() {
+        let memory = BodyMemory::new(10 * PERMIT_BYTES);
+        let held = memory.reserve(8 * PERMIT_BYTES).unwrap();
+        let refused = memory.reserve(3 * PERMIT_BYTES).unwrap_err();
+        assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
+        drop(held);
+        drop(memory.reserve(10 * PERMIT_BYTES).unwrap());
+        let never = memory.reserve(10 * PERMIT_BYTES + 1).unwrap_err();
+        assert_eq!(never.status, StatusCode::PAYLOAD_TOO_LARGE);
+    }
+}

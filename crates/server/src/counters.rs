@@ -1,0 +1,162 @@
+//! Counts requests, and gives each an identifier for logs.
+
+use crate::state::Shared;
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderName, HeaderValue};
+use axum::middleware::Next;
+use axum::response::Response;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tracing::Instrument;
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// The longest identifier that a client may give.
+const MAX_ID_BYTES: usize = 128;
+/// Upper bounds of the bars of the histogram of times, in microseconds.
+const BOUNDS_US: [u64; 12] =
+    [250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 500_000, 2_500_000, 10_000_000];
+
+/// Requests since the start.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    by_operation: Mutex<BTreeMap<OperationKey, OperationCounts>>,
+    /// Requests that are being answered.
+    in_flight: AtomicU64,
+}
+
+/// An operation and the status of its answers.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct OperationKey {
+    method: String,
+    path: String,
+    status: u16,
+}
+
+/// The counts of an operation.
+#[derive(Debug, Clone, Default)]
+struct OperationCounts {
+    requests: u64,
+    seconds: f64,
+    bars: [u64; BOUNDS_US.len()],
+}
+
+impl Counters {
+    fn operations(&self) -> MutexGuard<'_, BTreeMap<OperationKey, OperationCounts>> {
+        self.by_operation.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count(&self, key: OperationKey, elapsed: Duration) {
+        let mut operations = self.operations();
+        let counts = operations.entry(key).or_default();
+        counts.requests += 1;
+        counts.seconds += elapsed.as_secs_f64();
+        let bar = BOUNDS_US.iter().position(|bound| elapsed <= Duration::from_micros(*bound));
+        if let Some(bar) = bar {
+            counts.bars[bar] += 1;
+        }
+    }
+
+    /// Writes the counters in the text format of Prometheus.
+    pub(crate) fn write_prometheus(&self, text: &mut String) {
+        // Writing to a string does not fail.
+        let name = "bathyal_server_request_seconds";
+        let _ = writeln!(text, "# HELP bathyal_server_requests_in_flight Requests that are being answered.");
+        let _ = writeln!(text, "# TYPE bathyal_server_requests_in_flight gauge");
+        let in_flight = self.in_flight.load(Ordering::Relaxed);
+        let _ = writeln!(text, "bathyal_server_requests_in_flight {in_flight}");
+        let _ = writeln!(text, "# HELP {name} Times of requests, by operation and status.");
+        let _ = writeln!(text, "# TYPE {name} histogram");
+        for (OperationKey { method, path, status }, counts) in self.operations().iter() {
+            let labels = format!("method=\"{method}\",path=\"{path}\",status=\"{status}\"");
+            let mut sum = 0;
+            for (bound, bar) in BOUNDS_US.iter().zip(counts.bars) {
+                sum += bar;
+                let bound = *bound as f64 / 1e6;
+                let _ = writeln!(text, "{name}_bucket{{{labels},le=\"{bound}\"}} {sum}");
+            }
+            let OperationCounts { requests, seconds, .. } = counts;
+            let _ = writeln!(text, "{name}_bucket{{{labels},le=\"+Inf\"}} {requests}");
+            let _ = writeln!(text, "{name}_sum{{{labels}}} {seconds}");
+            let _ = writeln!(text, "{name}_count{{{labels}}} {requests}");
+        }
+    }
+}
+
+/// A request that is being answered.
+struct InFlight<'a>(&'a AtomicU64);
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Counts a request by its operation, status and time.
+pub(crate) async fn count_request(
+    State(shared): State<Arc<Shared>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let started = Instant::now();
+    let method = request.method().to_string();
+    // Addresses without an operation are counted together, so that their number is bounded.
+    let path = request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str).to_owned();
+    shared.counters.in_flight.fetch_add(1, Ordering::Relaxed);
+    let in_flight = InFlight(&shared.counters.in_flight);
+    let response = next.run(request).await;
+    drop(in_flight);
+    let key = OperationKey { method, path, status: response.status().as_u16() };
+    shared.counters.count(key, started.elapsed());
+    response
+}
+
+/// Gives a request an identifier, or keeps that of the client, and logs its answer with it.
+pub(crate) async fn trace_request(request: Request, next: Next) -> Response {
+    let given = request.headers().get(REQUEST_ID).filter(|id| id.len() <= MAX_ID_BYTES).cloned();
+    let id = given.filter(|id| id.to_str().is_ok()).or_else(|| {
+        let number: u128 = rand::random();
+        HeaderValue::from_str(&format!("{number:032x}")).ok()
+    });
+    let text = id.as_ref().and_then(|id| id.to_str().ok()).unwrap_or_default().to_owned();
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let span = tracing::info_span!("request", id = text, key = tracing::field::Empty);
+    let started = Instant::now();
+    let mut response = async move {
+        let response = next.run(request).await;
+        let milliseconds = started.elapsed().as_secs_f64() * 1e3;
+        let status = response.status().as_u16();
+        tracing::info!(%method, path, status, milliseconds, "answered");
+        response
+    }
+    .instrument(span)
+    .await;
+    if let Some(id) = id {
+        response.headers_mut().insert(REQUEST_ID, id);
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_counted_in_bars_that_include_the_shorter_ones() {
+        let counters = Counters::default();
+        let key = OperationKey { method: "GET".into(), path: "/x".into(), status: 200 };
+        for us in [100, 400, 20_000_000] {
+            counters.count(key.clone(), Duration::from_micros(us));
+        }
+        let mut text = String::new();
+        counters.write_prometheus(&mut text);
+        let has = |row: &str| assert!(text.contains(row), "{row} in {text}");
+        has("_bucket{method=\"GET\",path=\"/x\",status=\"200\",le=\"0.00025\"} 1\n");
+        has("_bucket{method=\"GET\",path=\"/x\",status=\"200\",le=\"0.0005\"} 2\n");
+        has("_bucket{method=\"GET\",path=\"/x\",status=\"200\",le=\"10\"} 2\n");
+        has("_bucket{method=\"GET\",path=\"/x\",status=\"200\",le=\"+Inf\"} 3\n");
+        has("_count{method=\"GET\",path=\"/x\",status=\"200\"} 3\n");
+    }
+}

@@ -1,0 +1,304 @@
+//! The collections and indexes of the served folder, and those of them that are open.
+
+use crate::failure::Refusal;
+use crate::names::EntryName;
+use bathyal_collection::{
+    Collection, CollectionOptions, CopiedCollection, DEFAULT_WRITE_MEMORY_BYTES, EntryKind, ListingEntry,
+    RemovedCollection, Schema, listing,
+};
+use bathyal_console::Kind;
+use bathyal_index::{Index, OpenOptions, StoreOptions};
+use bathyal_vectors::progress::Progress;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+/// The most time that a deletion waits for requests to the same collection.
+const DELETE_WAIT: Duration = Duration::from_secs(30);
+/// The interval at which it looks whether they have ended.
+const DELETE_POLL: Duration = Duration::from_millis(5);
+
+/// The collections and indexes of a folder.
+pub(crate) struct Entries {
+    data: PathBuf,
+    store: StoreOptions,
+    index: OpenOptions,
+    write_memory_bytes: u64,
+    most_open: usize,
+    collections: OpenHandles<Collection>,
+    indexes: OpenHandles<Index>,
+}
+
+/// Where the collections and indexes are, and how to open them.
+pub(crate) struct EntryOptions {
+    pub(crate) data: PathBuf,
+    pub(crate) store: StoreOptions,
+    pub(crate) index: OpenOptions,
+    pub(crate) write_memory_bytes: Option<u64>,
+    pub(crate) most_open: usize,
+}
+
+/// Handles that are open, by their names.
+struct OpenHandles<T> {
+    slots: Mutex<HashMap<EntryName, Arc<HandleSlot<T>>>>,
+    uses: AtomicU64,
+}
+
+/// The handle of one name. Its lock is held for writing while the handle is opened, created or removed.
+struct HandleSlot<T> {
+    handle: RwLock<Option<Arc<T>>>,
+    used: AtomicU64,
+}
+
+impl<T> Default for OpenHandles<T> {
+    fn default() -> OpenHandles<T> {
+        OpenHandles { slots: Mutex::default(), uses: AtomicU64::new(0) }
+    }
+}
+
+impl<T> HandleSlot<T> {
+    fn get(&self) -> Option<Arc<T>> {
+        self.handle.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl<T> OpenHandles<T> {
+    fn slots(&self) -> MutexGuard<'_, HashMap<EntryName, Arc<HandleSlot<T>>>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn slot(&self, name: &EntryName) -> Arc<HandleSlot<T>> {
+        let mut slots = self.slots();
+        let slot = slots
+            .entry(name.clone())
+            .or_insert_with(|| Arc::new(HandleSlot { handle: RwLock::new(None), used: AtomicU64::new(0) }));
+        slot.used.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        slot.clone()
+    }
+
+    /// Returns the handle of a name if it is open. It does not wait for one that is being opened.
+    fn opened(&self, name: &EntryName) -> Option<Arc<T>> {
+        let slot = self.slots().get(name).cloned()?;
+        slot.used.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        slot.handle.try_read().ok()?.clone()
+    }
+
+    /// Returns the handle of a name, opened by `open` if it is not yet.
+    fn get(
+        &self,
+        name: &EntryName,
+        most: usize,
+        open: impl FnOnce() -> Result<T, Refusal>,
+    ) -> Result<Arc<T>, Refusal> {
+        let slot = self.slot(name);
+        if let Some(handle) = slot.get() {
+            return Ok(handle);
+        }
+        let handle = {
+            let mut place = slot.handle.write().unwrap_or_else(PoisonError::into_inner);
+            match &*place {
+                Some(handle) => handle.clone(),
+                None => {
+                    let opened = open().map(Arc::new);
+                    if opened.is_err() {
+                        drop(place);
+                        self.forget_vacant(name);
+                        return opened;
+                    }
+                    place.insert(opened?).clone()
+                }
+            }
+        };
+        drop(self.evicted(most));
+        Ok(handle)
+    }
+
+    /// Drops the slot of a name without a handle, unless others use it.
+    fn forget_vacant(&self, name: &EntryName) {
+        let mut slots = self.slots();
+        let is_unused = |slot: &Arc<HandleSlot<T>>| Arc::strong_count(slot) <= 2 && slot.get().is_none();
+        if slots.get(name).is_some_and(is_unused) {
+            slots.remove(name);
+        }
+    }
+
+    /// Takes handles that no request uses, the least recently used first, until at most `most` are left. The
+    /// caller closes them without the lock.
+    fn evicted(&self, most: usize) -> Vec<Arc<HandleSlot<T>>> {
+        let mut slots = self.slots();
+        let mut evicted = Vec::new();
+        while slots.len() > most {
+            let idle = |slot: &Arc<HandleSlot<T>>| {
+                let is_unused = || slot.get().is_none_or(|handle| Arc::strong_count(&handle) <= 2);
+                Arc::strong_count(slot) == 1 && is_unused()
+            };
+            let oldest = slots
+                .iter()
+                .filter(|(_, slot)| idle(slot))
+                .min_by_key(|(_, slot)| slot.used.load(Ordering::Relaxed))
+                .map(|(name, _)| name.clone());
+            let Some(slot) = oldest.and_then(|name| slots.remove(&name)) else { break };
+            evicted.push(slot);
+        }
+        evicted
+    }
+
+    fn all(&self) -> Vec<(EntryName, Arc<T>)> {
+        let slots: Vec<_> = self.slots().iter().map(|(name, slot)| (name.clone(), slot.clone())).collect();
+        slots.into_iter().filter_map(|(name, slot)| Some((name, slot.get()?))).collect()
+    }
+}
+
+impl Entries {
+    pub(crate) fn new(options: EntryOptions) -> Entries {
+        let EntryOptions { data, store, index, write_memory_bytes, most_open } = options;
+        Entries {
+            data,
+            store,
+            index,
+            write_memory_bytes: write_memory_bytes.unwrap_or(DEFAULT_WRITE_MEMORY_BYTES),
+            most_open,
+            collections: OpenHandles::default(),
+            indexes: OpenHandles::default(),
+        }
+    }
+
+    /// Lists what the folder holds.
+    pub(crate) fn list(&self) -> Result<Vec<ListingEntry>, Refusal> {
+        Ok(listing(&self.data, &self.store)?)
+    }
+
+    /// Returns the path or address of an entry, which is not a link that leads elsewhere.
+    fn path(&self, name: &EntryName) -> Result<PathBuf, Refusal> {
+        let path = self.data.join(name.as_str());
+        if std::fs::symlink_metadata(&path).is_ok_and(|found| found.is_symlink()) {
+            let message = format!("{name} is a link, which the server does not follow; move the data itself");
+            return Err(Refusal::new(Kind::NotFound, message));
+        }
+        Ok(path)
+    }
+
+    fn collection_options(&self) -> CollectionOptions {
+        CollectionOptions {
+            store: self.store.clone(),
+            index: OpenOptions { store: self.store.clone(), ..self.index.clone() },
+            write_memory_bytes: self.write_memory_bytes,
+            ..CollectionOptions::default()
+        }
+    }
+
+    /// Returns a collection if it is open.
+    pub(crate) fn opened_collection(&self, name: &EntryName) -> Option<Arc<Collection>> {
+        self.collections.opened(name)
+    }
+
+    /// Returns a collection, and opens it if it is not yet.
+    pub(crate) fn collection(&self, name: &EntryName) -> Result<Arc<Collection>, Refusal> {
+        self.collections.get(name, self.most_open, || {
+            let path = self.path(name)?;
+            Collection::open(&path, &self.collection_options())
+                .map_err(|error| missing(&path, name, "collection", error.into()))
+        })
+    }
+
+    /// Creates a collection.
+    pub(crate) fn create(&self, name: &EntryName, schema: Schema) -> Result<Arc<Collection>, Refusal> {
+        let path = self.path(name)?;
+        let mut created = false;
+        let collection = self.collections.get(name, self.most_open, || {
+            created = true;
+            Collection::create(&path, schema, &self.collection_options())
+                .map_err(|error| named(&path, name, error.into()))
+        })?;
+        if !created {
+            return Err(Refusal::new(Kind::Exists, format!("the collection {name} exists already")));
+        }
+        Ok(collection)
+    }
+
+    /// Removes a collection, once no other request uses it. New requests wait meanwhile.
+    pub(crate) fn remove(&self, name: &EntryName) -> Result<Option<RemovedCollection>, Refusal> {
+        let path = self.path(name)?;
+        let slot = self.collections.slot(name);
+        let mut place = slot.handle.write().unwrap_or_else(PoisonError::into_inner);
+        let until = Instant::now() + DELETE_WAIT;
+        while place.as_ref().is_some_and(|handle| Arc::strong_count(handle) > 1) {
+            if Instant::now() > until {
+                let message =
+                    format!("other requests use the collection {name}; try again when they have ended");
+                return Err(Refusal::new(Kind::Busy, message));
+            }
+            std::thread::sleep(DELETE_POLL);
+        }
+        *place = None;
+        let removed = Collection::remove(&path, &self.store)
+            .map_err(|error| missing(&path, name, "collection", error.into()));
+        drop(place);
+        self.collections.forget_vacant(name);
+        removed
+    }
+
+    /// Copies a collection to a new name.
+    pub(crate) fn copy(
+        &self,
+        from: &Collection,
+        to: &EntryName,
+        progress: &dyn Progress,
+    ) -> Result<CopiedCollection, Refusal> {
+        let path = self.path(to)?;
+        from.copy_to(&path, &self.store, progress).map_err(|error| named(&path, to, error.into()))
+    }
+
+    /// Returns an index if it is open.
+    pub(crate) fn opened_index(&self, name: &EntryName) -> Option<Arc<Index>> {
+        self.indexes.opened(name)
+    }
+
+    /// Returns an index, and opens it if it is not yet.
+    pub(crate) fn index(&self, name: &EntryName) -> Result<Arc<Index>, Refusal> {
+        self.indexes.get(name, self.most_open, || {
+            let path = self.path(name)?;
+            let options = OpenOptions { store: self.store.clone(), ..self.index.clone() };
+            Index::open(&path, &options).map_err(|error| missing(&path, name, "index", error.into()))
+        })
+    }
+
+    /// Returns the collections that are open.
+    pub(crate) fn open_collections(&self) -> Vec<(EntryName, Arc<Collection>)> {
+        self.collections.all()
+    }
+
+    /// Returns the indexes that are open.
+    pub(crate) fn open_indexes(&self) -> Vec<(EntryName, Arc<Index>)> {
+        self.indexes.all()
+    }
+
+    /// Closes everything. Acknowledged writes are on disk already.
+    pub(crate) fn close(&self) {
+        drop(std::mem::take(&mut *self.collections.slots()));
+        drop(std::mem::take(&mut *self.indexes.slots()));
+    }
+}
+
+/// Returns a refusal with the name of an entry instead of its path on this machine.
+fn named(path: &Path, name: &EntryName, refusal: Refusal) -> Refusal {
+    let message = refusal.message.replace(&path.display().to_string(), name.as_str());
+    Refusal { message, ..refusal }
+}
+
+/// Returns the refusal for an entry that cannot be opened, in the words of the server if there is none.
+fn missing(path: &Path, name: &EntryName, what: &str, refusal: Refusal) -> Refusal {
+    match refusal.kind {
+        Kind::NotFound | Kind::NotAnIndex => {
+            Refusal::new(Kind::NotFound, format!("there is no {what} {name}"))
+        }
+        _ => named(path, name, refusal),
+    }
+}
+
+/// Returns true if an entry of a listing is a collection.
+pub(crate) fn is_collection(entry: &ListingEntry) -> bool {
+    entry.what == EntryKind::Collection
+}

@@ -1,0 +1,33 @@
+//! HTTP in front of the collections and indexes of a folder or a bucket.
+//!
+//! A request is authenticated before its body is read (`access`), its body takes memory that was reserved for
+//! it (`body`), and work on rows and vectors runs on threads of its own (`work`). Searches of the same kind
+//! that arrive together are answered as one batch (`batches`).
+
+mod access;
+mod answer;
+mod batches;
+mod body;
+mod cancel;
+mod counters;
+mod entries;
+mod failure;
+mod keys;
+mod listen;
+mod log;
+mod metrics;
+mod names;
+mod options;
+mod replay;
+mod routes;
+mod server;
+mod state;
+mod tls;
+mod work;
+
+pub use failure::ServerError;
+pub use keys::{Key, Keys, Right, default_keys_file};
+pub use log::install_log;
+pub use options::{RequestLimits, ServerOptions, TlsFiles};
+pub use routes::openapi;
+pub use server::Server;

@@ -1,0 +1,127 @@
+//! The operations, by their addresses. The description of the API is generated from them.
+
+mod changes;
+mod collections;
+mod indexes;
+mod long_work;
+mod rows;
+mod search;
+mod status;
+mod wire;
+
+pub(crate) use indexes::IndexSearch;
+pub(crate) use search::CollectionSearch;
+
+use crate::access::authenticate;
+use crate::counters::count_request;
+use crate::failure::Refusal;
+use crate::state::Shared;
+use axum::Router;
+use axum::http::StatusCode;
+use axum::middleware::{from_fn, from_fn_with_state};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use bathyal_console::Kind;
+use std::sync::Arc;
+use utoipa::OpenApi;
+use utoipa::openapi::OpenApi as Document;
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// The name of the scheme of authentication in the description.
+const BEARER: &str = "bearer";
+
+/// The description without operations.
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Bathyal",
+        description = "Collections of vectors with metadata, and vector indexes. Every error has the body \
+                       `{\"error\": {\"kind\": ..., \"message\": ...}}`; the kinds are those of the command."
+    ),
+    security(("bearer" = []))
+)]
+struct Description;
+
+/// Returns the operations of version 1 and their description.
+fn operations() -> OpenApiRouter<Arc<Shared>> {
+    OpenApiRouter::with_openapi(Description::openapi())
+        .routes(routes!(collections::list, collections::create))
+        .routes(routes!(collections::describe, collections::remove))
+        .routes(routes!(changes::add))
+        .routes(routes!(changes::upsert))
+        .routes(routes!(changes::update))
+        .routes(routes!(changes::delete))
+        .routes(routes!(rows::get))
+        .routes(routes!(rows::scan))
+        .routes(routes!(rows::count))
+        .routes(routes!(search::search))
+        .routes(routes!(long_work::flush))
+        .routes(routes!(long_work::compact))
+        .routes(routes!(long_work::verify))
+        .routes(routes!(long_work::warm))
+        .routes(routes!(long_work::copy))
+        .routes(routes!(long_work::calibrate))
+        .routes(routes!(indexes::list))
+        .routes(routes!(indexes::describe))
+        .routes(routes!(indexes::search))
+        .routes(routes!(indexes::range))
+        .routes(routes!(indexes::get))
+        .routes(routes!(indexes::stats))
+}
+
+/// Returns the description of the API in OpenAPI 3.1.
+pub fn openapi() -> Document {
+    let mut document = operations().into_openapi();
+    let components = document.components.get_or_insert_default();
+    let scheme = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
+    components.add_security_scheme(BEARER, scheme);
+    document
+}
+
+/// Returns everything that a server answers.
+pub(crate) fn router(shared: &Arc<Shared>) -> Router {
+    let (operations, _) = operations().split_for_parts();
+    let operations = operations.layer(from_fn_with_state(shared.clone(), authenticate));
+    operations
+        .route("/v1/openapi.json", get(status::description))
+        .route("/health/live", get(status::live))
+        .route("/health/ready", get(status::ready))
+        .fallback(unknown)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn_with_state(shared.clone(), count_request))
+        .layer(from_fn(crate::counters::trace_request))
+        .with_state(shared.clone())
+}
+
+async fn unknown() -> impl IntoResponse {
+    Refusal::new(Kind::NotFound, "there is no such address; /v1/openapi.json describes all")
+}
+
+async fn wrong_method() -> impl IntoResponse {
+    Refusal::with_status(
+        StatusCode::METHOD_NOT_ALLOWED,
+        Kind::InvalidArgument,
+        "this address has no such method; /v1/openapi.json describes all",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operation_is_described() {
+        let document = serde_json::to_value(openapi()).unwrap();
+        assert_eq!(document["openapi"], "3.1.0");
+        let paths = document["paths"].as_object().unwrap();
+        let operations = paths.values().flat_map(|path| path.as_object().unwrap().values());
+        let described = operations.filter(|operation| {
+            operation["summary"].is_string() && operation["responses"]["200"].is_object()
+                || operation["responses"]["201"].is_object()
+        });
+        assert_eq!((paths.len(), described.count()), (22, 24));
+        assert!(paths.keys().all(|path| path.starts_with("/v1/")));
+    }
+}

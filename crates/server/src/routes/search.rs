@@ -1,0 +1,253 @@
+//! Search of a collection.
+
+use super::wire::{
+    ErrorAnswer, GivenFilter, GivenId, check_size, effort_of, filter_of, ids_of, queries_of, vectors_of,
+};
+use crate::access::Readable;
+use crate::answer::{arrow, json};
+use crate::batches::{BatchKey, BatchSearch};
+use crate::body::{WholeBody, accepts_arrow};
+use crate::failure::Refusal;
+use crate::names::EntryName;
+use crate::state::Shared;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderName};
+use axum::response::Response;
+use bathyal_collection::exchange::{ArrowRows, JsonRow, JsonRows};
+use bathyal_collection::{Collection, FoundRows, PartPlan, Projection, Schema, SearchRequest};
+use bathyal_console::Kind;
+use bathyal_index::NamedEfforts;
+use bathyal_tier::Control;
+use bathyal_vectors::VectorFile;
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+use utoipa::ToSchema;
+
+/// Headers of an answer of Arrow: neighbours of each query, matching rows, and notes as a JSON array.
+const K: HeaderName = HeaderName::from_static("bathyal-k");
+const MATCHES: HeaderName = HeaderName::from_static("bathyal-matches");
+const NOTES: HeaderName = HeaderName::from_static("bathyal-notes");
+
+/// A search: one query or several, and what to return.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct GivenSearch {
+    /// One query.
+    vector: Option<Vec<f32>>,
+    /// Several queries.
+    vectors: Option<Vec<Vec<f32>>>,
+    /// The row whose vector is the query.
+    like: Option<GivenId>,
+    /// The vector field; it may be left out if there is only one.
+    field: Option<String>,
+    /// Neighbours of each query; 10 if it is left out.
+    k: Option<usize>,
+    /// The share of the true neighbours that is to be found, in the mean; 0.95 if no effort is given.
+    recall: Option<f32>,
+    /// The length of the candidate list, instead of a recall.
+    search_list: Option<u32>,
+    /// The overall ratio, instead of a recall; only for hash tables.
+    ratio: Option<f32>,
+    /// The name of the calibration that the recall refers to.
+    calibration: Option<String>,
+    filter: Option<GivenFilter>,
+    /// Names of the columns to return; all if it is left out.
+    columns: Option<Vec<String>>,
+    /// True to return the vectors of the field.
+    #[serde(default)]
+    with_vectors: bool,
+    /// True to return how each part of the collection was searched.
+    #[serde(default)]
+    explain: bool,
+}
+
+/// The rows that one query has found, nearest first.
+#[derive(Serialize, ToSchema)]
+struct QueryAnswer<'a> {
+    query: usize,
+    #[schema(value_type = Vec<serde_json::Value>)]
+    neighbors: Vec<JsonRow<'a>>,
+}
+
+/// The answers to all queries.
+#[derive(Serialize, ToSchema)]
+pub(super) struct SearchAnswer<'a> {
+    results: Vec<QueryAnswer<'a>>,
+    /// Neighbours of each query: as many as were asked for, or all rows that match.
+    k: usize,
+    /// Rows that match the filter.
+    matches: u64,
+    /// How each part was searched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<serde_json::Value>>)]
+    plans: Option<&'a [PartPlan]>,
+    /// Remarks, such as fewer rows than asked for, or a recall that is not promised for these queries.
+    notes: &'a [String],
+}
+
+/// Searches of a collection with the same options.
+pub(crate) struct CollectionSearch {
+    collection: Arc<Collection>,
+    request: SearchRequest,
+}
+
+impl BatchSearch for CollectionSearch {
+    type Answer = FoundRows;
+
+    fn answer(
+        &self,
+        queries: &VectorFile,
+        parts: &[Range<usize>],
+        control: Control<'_>,
+    ) -> Result<Vec<FoundRows>, Refusal> {
+        let found = self.collection.search(queries, &self.request, control)?;
+        if parts.len() == 1 {
+            return Ok(vec![found]);
+        }
+        Ok(parts.iter().map(|part| found.of_queries(part.clone(), self.request.effort)).collect())
+    }
+}
+
+/// A search that was read from a body, without its queries.
+struct ReadSearch {
+    request: SearchRequest,
+    explain: bool,
+}
+
+impl GivenSearch {
+    /// Returns the request of the library.
+    fn read(&self, schema: &Schema) -> Result<ReadSearch, Refusal> {
+        let GivenSearch { recall, search_list, ratio, .. } = *self;
+        let effort = effort_of(NamedEfforts { recall, search_list, ratio, ..NamedEfforts::default() })?;
+        let all = || schema.columns.iter().map(|column| column.name.clone()).collect();
+        let default = SearchRequest::default();
+        let request = SearchRequest {
+            field: self.field.clone(),
+            k: self.k.unwrap_or(default.k),
+            effort,
+            calibration: self.calibration.clone(),
+            filter: filter_of(self.filter.as_ref())?,
+            columns: self.columns.clone().unwrap_or_else(all),
+            vectors: self.with_vectors,
+            threads: default.threads,
+        };
+        Ok(ReadSearch { request, explain: self.explain })
+    }
+}
+
+/// Returns the kind of a search.
+fn key_of(collection: &Arc<Collection>, request: &SearchRequest) -> BatchKey {
+    let SearchRequest { field, k, effort, calibration, filter, columns, vectors, .. } = request;
+    let filter = filter.as_ref().map(ToString::to_string);
+    let options = format!("{field:?} {k} {effort:?} {calibration:?} {filter:?} {columns:?} {vectors}");
+    BatchKey { handle: Arc::as_ptr(collection) as usize, options }
+}
+
+/// Returns the options of a search whose queries are a body of Arrow: they are in the header `Bathyal-Search`.
+fn options_in_header(headers: &HeaderMap) -> Result<GivenSearch, Refusal> {
+    let Some(options) = headers.get("bathyal-search") else { return Ok(GivenSearch::default()) };
+    serde_json::from_slice(options.as_bytes())
+        .map_err(|error| Refusal::invalid(format!("the header Bathyal-Search is not as expected: {error}")))
+}
+
+/// Returns the vector of a row as a query.
+async fn vector_of(
+    shared: &Shared,
+    collection: &Arc<Collection>,
+    field: Option<String>,
+    id: GivenId,
+) -> Result<VectorFile, Refusal> {
+    let collection = collection.clone();
+    let work = move |control: Control<'_>| {
+        let schema = collection.schema();
+        let field = &schema.vectors[schema.field(field.as_deref())?];
+        let ids = ids_of(schema.id_kind, std::slice::from_ref(&id))?;
+        let what = Projection { columns: Some(Vec::new()), vectors: vec![field.name.clone()] };
+        let found = collection.get(&ids, &what, control)?;
+        let vectors = found.vectors.into_iter().next().filter(|vectors| !vectors.bytes.is_empty());
+        let vectors = vectors.ok_or_else(|| {
+            Refusal::new(Kind::NotFound, format!("there is no row with the id {}", id.id()))
+        })?;
+        VectorFile::from_rows(vectors.element, vectors.dim, vectors.bytes)
+            .map_err(|error| Refusal::new(Kind::Internal, error.to_string()))
+    };
+    shared.work.run(work).await
+}
+
+/// Returns a collection, opened at need.
+async fn opened(shared: &Shared, name: &EntryName) -> Result<Arc<Collection>, Refusal> {
+    if let Some(collection) = shared.entries.opened_collection(name) {
+        return Ok(collection);
+    }
+    let (entries, name) = (shared.entries.clone(), name.clone());
+    shared.work.run(move |_| entries.collection(&name)).await
+}
+
+/// Searches for the nearest rows.
+///
+/// With a body of Arrow, the column `vector` has the queries, and the header `Bathyal-Search` the other members as
+/// JSON. With `Accept: application/vnd.apache.arrow.stream`, the answer is a table with the columns `query` and
+/// `distance` besides those of the rows.
+#[utoipa::path(
+    post, path = "/v1/collections/{name}/search", tag = "search", request_body = GivenSearch,
+    params(("name" = String, Path)),
+    responses((status = 200, body = SearchAnswer), (status = "4XX", body = ErrorAnswer))
+)]
+pub(super) async fn search(
+    State(shared): State<Arc<Shared>>,
+    Readable(name): Readable,
+    headers: HeaderMap,
+    body: WholeBody,
+) -> Result<Response, Refusal> {
+    let started = Instant::now();
+    let collection = opened(&shared, &name).await?;
+    let schema = collection.schema();
+    let mut given = if body.is_arrow { options_in_header(&headers)? } else { body.json()? };
+    let field = &schema.vectors[schema.field(given.field.as_deref())?];
+    let vectors = vectors_of(given.vector.take(), given.vectors.take())?;
+    let queries = match (vectors, given.like.take(), body.is_arrow) {
+        (None, None, true) => {
+            let tables = bathyal_collection::exchange::RowTables::new(schema.clone(), "the body");
+            tables.queries(&tables.table_of_arrow(&body.bytes)?, given.field.as_deref())?
+        }
+        (Some(vectors), None, false) => queries_of(&vectors, field.element, field.dim)?,
+        (None, Some(id), false) => vector_of(&shared, &collection, given.field.clone(), id).await?,
+        (None, None, false) => return Err(Refusal::invalid("send `vector`, `vectors` or `like`")),
+        _ => return Err(Refusal::invalid("send the queries once: as `vector`, `vectors`, `like`, or Arrow")),
+    };
+    let ReadSearch { request, explain } = given.read(&schema)?;
+    check_size(queries.count(), request.k)?;
+    let key = key_of(&collection, &request);
+    let searched = collection.clone();
+    let search = move || CollectionSearch { collection: searched, request };
+    let found = shared.collection_searches.answer(key, search, queries).await?;
+    shared.log_slow(started, &name, || format!("{:?}", found.plans));
+    answer(found, &field.name, explain, accepts_arrow(&headers))
+}
+
+/// Returns the rows found as JSON or as Arrow.
+fn answer(mut found: FoundRows, field: &str, explain: bool, as_arrow: bool) -> Result<Response, Refusal> {
+    let vectors = found.vectors.take().map(|vectors| (field.to_owned(), vectors)).into_iter().collect();
+    let distances = std::mem::take(&mut found.distances);
+    let FoundRows { k, matches, .. } = found;
+    if as_arrow {
+        let rows = ArrowRows::new(&found.ids, &found.columns, vectors)?.with_distances(distances, k);
+        let notes = crate::answer::to_json(&found.notes)?;
+        return arrow(rows, [(K, k.to_string()), (MATCHES, matches.to_string()), (NOTES, notes)]);
+    }
+    let queries = distances.len().checked_div(k).unwrap_or(0);
+    let rows = JsonRows::new(found.ids.clone(), &found.columns, vectors)?.with_distances(distances);
+    let of_query = |query: usize| QueryAnswer {
+        query,
+        neighbors: (query * k..(query + 1) * k).filter_map(|at| rows.row(at)).collect(),
+    };
+    json(&SearchAnswer {
+        results: (0..queries).map(of_query).collect(),
+        k,
+        matches,
+        plans: explain.then_some(&found.plans[..]),
+        notes: &found.notes,
+    })
+}

@@ -1,0 +1,43 @@
+//! What all requests share.
+
+use crate::access::Gate;
+use crate::batches::Batches;
+use crate::body::BodyMemory;
+use crate::counters::Counters;
+use crate::entries::Entries;
+use crate::names::EntryName;
+use crate::options::RequestLimits;
+use crate::replay::Replays;
+use crate::routes::{CollectionSearch, IndexSearch};
+use crate::work::Work;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+/// What all requests share.
+pub(crate) struct Shared {
+    pub(crate) gate: Gate,
+    pub(crate) entries: Arc<Entries>,
+    pub(crate) limits: RequestLimits,
+    pub(crate) body_memory: BodyMemory,
+    pub(crate) work: Work,
+    pub(crate) collection_searches: Batches<CollectionSearch>,
+    pub(crate) index_searches: Batches<IndexSearch>,
+    pub(crate) replays: Replays,
+    pub(crate) counters: Counters,
+    /// Searches that take longer are logged.
+    pub(crate) slow: Option<Duration>,
+    /// True once the server is being stopped.
+    pub(crate) stopping: AtomicBool,
+}
+
+impl Shared {
+    /// Logs a search that took long, with how it was answered.
+    pub(crate) fn log_slow(&self, started: Instant, name: &EntryName, explain: impl FnOnce() -> String) {
+        let elapsed = started.elapsed();
+        if self.slow.is_some_and(|slow| elapsed >= slow) {
+            let milliseconds = elapsed.as_secs_f64() * 1e3;
+            tracing::warn!(name = name.as_str(), milliseconds, parts = explain(), "slow search");
+        }
+    }
+}

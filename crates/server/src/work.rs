@@ -1,0 +1,149 @@
+//! Runs work that reads or writes collections on threads of its own, so that connections are served
+//! meanwhile.
+
+use crate::cancel::CancelFlag;
+use crate::failure::Refusal;
+use bathyal_console::Kind;
+use bathyal_tier::Control;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
+
+/// Threads that work at the same time. Writes wait for the disk together, so there are more than cores.
+pub(crate) const WORK_THREADS: usize = 48;
+
+/// Limits how much work runs and waits.
+#[derive(Debug)]
+pub(crate) struct Work {
+    threads: Arc<Semaphore>,
+    waiting: AtomicUsize,
+    most_waiting: usize,
+    /// The most time of a request.
+    time: Duration,
+}
+
+impl Work {
+    pub(crate) fn new(most_waiting: usize, time: Duration) -> Work {
+        let threads = Arc::new(Semaphore::new(WORK_THREADS));
+        Work { threads, waiting: AtomicUsize::new(0), most_waiting, time }
+    }
+
+    /// Returns the moment at which the work of a request that arrives now is cancelled.
+    pub(crate) fn deadline(&self) -> Instant {
+        Instant::now() + self.time
+    }
+
+    /// Runs `work` on a thread. It is cancelled when the caller is dropped, or when its time is over.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(Control<'_>) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let deadline = self.deadline();
+        self.run_long(move |cancel| work(Control { cancel: Some(cancel), deadline: Some(deadline) })).await
+    }
+
+    /// Runs `work` on a thread, however long it takes. Its flag is set when the caller is dropped.
+    pub(crate) async fn run_long<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&AtomicBool) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let cancel = CancelFlag::default();
+        let _attendance = cancel.attend();
+        let place = WaitingPlace::take(self)?;
+        let permit = self.threads.clone().acquire_owned().await.map_err(|_| Refusal::stopping())?;
+        drop(place);
+        let work = move || {
+            let _permit = permit;
+            work(cancel.flag())
+        };
+        tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(unfinished(&error)))
+    }
+}
+
+/// Returns the failure of work that ended without a result.
+pub(crate) fn unfinished(error: &tokio::task::JoinError) -> Refusal {
+    match error.is_panic() {
+        true => Refusal::new(Kind::Internal, "this should not happen; please report it: the work panicked"),
+        false => Refusal::stopping(),
+    }
+}
+
+/// A place among the requests that wait for a thread.
+struct WaitingPlace<'a>(&'a Work);
+
+impl<'a> WaitingPlace<'a> {
+    fn take(work: &'a Work) -> Result<WaitingPlace<'a>, Refusal> {
+        let place = WaitingPlace(work);
+        if work.waiting.fetch_add(1, Ordering::AcqRel) >= work.most_waiting {
+            return Err(Refusal::overloaded("requests"));
+        }
+        Ok(place)
+    }
+}
+
+impl Drop for WaitingPlace<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::StatusCode;
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap()
+    }
+
+    #[test]
+    fn more_requests_than_may_wait_are_refused() {
+        let work = Arc::new(Work::new(1, Duration::from_secs(60)));
+        runtime().block_on(async {
+            let permits = work.threads.clone().acquire_many_owned(WORK_THREADS as u32).await.unwrap();
+            let first = tokio::spawn({
+                let work = work.clone();
+                async move { work.run(|_| Ok(1)).await }
+            });
+            while work.waiting.load(Ordering::Acquire) == 0 {
+                tokio::task::yield_now().await;
+            }
+            let refused = work.run(|_| Ok(2)).await.unwrap_err();
+            assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
+            drop(permits);
+            assert_eq!(first.await.unwrap().unwrap(), 1);
+            assert_eq!((work.run(|_| Ok(3)).await.unwrap(), work.waiting.load(Ordering::Acquire)), (3, 0));
+        });
+    }
+
+    #[test]
+    fn work_is_cancelled_when_its_caller_leaves() {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        runtime().block_on(async {
+            let work = Work::new(1, Duration::from_secs(60));
+            let begun = Arc::new(tokio::sync::Notify::new());
+            let notify = begun.clone();
+            let running = work.run(move |control| {
+                notify.notify_one();
+                while !control.cancel.is_some_and(|flag| flag.load(Ordering::Acquire)) {
+                    std::thread::yield_now();
+                }
+                sender.send(()).map_err(|_| Refusal::stopping())
+            });
+            tokio::select! {
+                _ = running => panic!("the work ended although nobody cancelled it"),
+                () = begun.notified() => {}
+            }
+        });
+        receiver.recv().unwrap();
+    }
+
+    #[test]
+    fn a_panic_of_the_work_is_a_failure_of_the_request() {
+        let failed = runtime().block_on(async {
+            Work::new(1, Duration::from_secs(60)).run::<()>(|_| panic!("expected by this test")).await
+        });
+        assert_eq!(failed.unwrap_err().kind, Kind::Internal);
+    }
+}
