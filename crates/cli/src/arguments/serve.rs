@@ -119,15 +119,15 @@ pub struct ServeArguments {
         hide_env_values = true
     )]
     pub log: LogForm,
-    /// Which parts are logged, such as info, warn or bathyal_server=debug
+    /// Least level that is logged: error, warn, info (a line for each request), debug, trace or off
     #[arg(
         long,
-        value_name = "FILTER",
+        value_name = "LEVEL",
         default_value = "warn",
-        env = "BATHYAL_SERVE_LOG_FILTER",
+        env = "BATHYAL_SERVE_LOG_LEVEL",
         hide_env_values = true
     )]
-    pub log_filter: String,
+    pub log_level: String,
     /// How the store of DATA is reached
     #[command(flatten)]
     pub store: StoreArguments,

@@ -27,7 +27,7 @@ pub(super) fn run(arguments: &ServeArguments, console: &Console) -> Result<(), F
         Some(keys) => keys.clone(),
         None => default_keys_file().map_err(failure)?,
     };
-    install_log(&arguments.log_filter, arguments.log == LogForm::Json).map_err(failure)?;
+    install_log(&arguments.log_level, arguments.log == LogForm::Json).map_err(failure)?;
     let files = arguments.tls_certificate.clone().zip(arguments.tls_key.clone());
     let options = ServerOptions {
         store: arguments.store.options()?,

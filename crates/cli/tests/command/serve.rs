@@ -190,7 +190,7 @@ fn what_cannot_be_served_is_refused_before_anything_is_made() {
     bathyal(folder, "serve --keys k").fails(2, &["the folder to serve is missing"]);
     bathyal(folder, "serve data --keys k --listen 0.0.0.0:0").fails(2, &["--tls-certificate", "--insecure"]);
     bathyal(folder, "serve data --keys k --tls-key x").fails(2, &["--tls-certificate"]);
-    bathyal(folder, "serve data --keys k --log-filter =").fails(2, &["is no filter"]);
+    bathyal(folder, "serve data --keys k --log-level loud").fails(2, &["is no level"]);
     bathyal(folder, "serve data --keys k --tls-key x --tls-certificate y").fails(1, &["y"]);
     assert!(!folder.join("k").exists() && !folder.join("data").exists());
     std::fs::write(folder.join("file"), "").unwrap();
