@@ -41,7 +41,7 @@ BENCH_SYSTEMS := PYTHONPATH=bench $(BENCH_PYTHON) -m bathyal_bench
 
 .PHONY: help demo test test-rust test-python test-data install lint format docs site features licences bench fuzz soak soak-collections ci clean \
 	bench-diskann peer-diskann check-calibration check-given-queries check-promises check-memory microbench bench-peers bench-check bench-report repro-report \
-	bench-out-of-core bench-growth bench-families check-advice bench-cloud bench-threads check-dax check-rdma check-gpu check-ptx check-mutants check-features bench-gpu check-histories check-budgets check-publishing \
+	bench-out-of-core bench-growth bench-families bench-server check-advice bench-cloud bench-threads check-dax check-rdma check-gpu check-ptx check-mutants check-features bench-gpu check-histories check-budgets check-publishing \
 	check-wheel check-adapters check-frameworks
 .DEFAULT_GOAL := help
 
@@ -209,6 +209,12 @@ bench-growth: ## measure builds and searches of 10^5 to 10^8 vectors; hours, 50 
 bench-families: ## compare all families on all tiers at equal recall: BENCH_ARGS="--set NAME BASE QUERIES GROUNDTRUTH METRIC"; an hour
 	$(CARGO) build --release --locked -p bathyal-cli
 	$(PYTHON) bench/families.py $(BENCH_ARGS)
+
+# Vectors, queries, metric and number of vectors of `make bench-server`.
+SERVED ?= $(BATHYAL_DATA)/sift-a/base.u8bin $(BATHYAL_DATA)/sift-a/query.u8bin l2 100000
+
+bench-server: ## compare queries in process with served ones, at 1 to 256 callers: SERVED="BASE QUERIES METRIC ROWS"; minutes
+	$(CARGO) bench --locked -p bathyal-server --bench served -- $(SERVED)
 
 bench-cloud: $(BENCH_VENV)/.bathyal ## compare Bathyal with LanceDB in an emulated remote object store; hours, 5 GB of disk
 	$(CARGO) build --release --locked -p bathyal-suites

@@ -159,11 +159,11 @@ fn options_come_from_the_command_line_the_environment_and_the_file_in_this_order
                   store-option = []\nslow = 5\n";
     std::fs::write(folder.join("serve.toml"), config).unwrap();
     let environment = [("BATHYAL_SERVE_LISTEN", "127.0.0.1:0"), ("BATHYAL_SERVE_MAX_BODY", "1MB")];
-    let serving = Serving::with_environment(folder, "--config serve.toml --max-body 100B", &environment);
+    let serving = Serving::with_environment(folder, "--config serve.toml --max-body 50B", &environment);
     assert!(folder.join("from-file").is_dir());
     let (status, refused) = serving.send("collections", &new_collection()).unwrap();
     assert_eq!(status, 413);
-    assert!(refused["error"]["message"].as_str().unwrap().contains("longer than 100 bytes"), "{refused}");
+    assert!(refused["error"]["message"].as_str().unwrap().contains("longer than 50 bytes"), "{refused}");
     serving.stop();
     let serving = Serving::with_environment(folder, "--config serve.toml", &environment[..1]);
     let long = json!({ "name": "x".repeat(1000) });
