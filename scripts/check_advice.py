@@ -25,9 +25,12 @@ WIDTHS = {".fbin": 4, ".f16bin": 2, ".u8bin": 1, ".i8bin": 1}
 NUMBERS = ("disk", "memory", "reads", "bytes", "cpu", "qps", "p50", "p99", "build")
 SEARCHES = 3
 """Searches of an index whose median speed counts. One more before them warms caches."""
-QUERIES, SLOW_QUERIES = 1000, 40
-"""Queries of a search, and of one that is predicted to take longer than a minute with all of them."""
-SLOW_SECONDS = 60
+FEWEST_QUERIES, MOST_QUERIES = 40, 32_768
+P99_QUERIES = 500
+"""The fewest queries whose 99th percentile is compared."""
+SEARCH_SECONDS = 1.0
+"""Approximate seconds of a search: as many queries as are predicted for them, repeated if the set has fewer. The
+start of a process would count too much in shorter searches."""
 HEADER_BYTES = 8
 HIGH = 0.95
 WANTED_SHARE = 0.9
@@ -84,8 +87,8 @@ def measured(
     index, built = folder / "index", json.loads((folder / "built.json").read_text())
     threads = min(given.threads, cell.concurrency)
     tier = ["--tier", "dram"] if cell.place == "dram" else ["--profile", folder / "disk.json"]
-    slow = QUERIES / max(cell.predicted()["qps"]["value"], 1e-9) > SLOW_SECONDS
-    queries = folder / f"{'few' if slow else 'measure'}{given.queries.suffix}"
+    wanted = int(cell.predicted()["qps"]["value"] * SEARCH_SECONDS)
+    queries = queries_file(folder, given.queries, min(max(wanted, FEWEST_QUERIES), MOST_QUERIES))
     searches = [
         command(
             "search", index, queries, "-k", "10", "--recall", cell.recall,
@@ -104,9 +107,20 @@ def measured(
         "cpu": found["processor_us_per_query"] or 0.0,
         "qps": found["qps"],
         "p50": found["latency_us"]["p50"],
-        "p99": None if slow else found["latency_us"]["p99"],
+        "p99": found["latency_us"]["p99"] if found["queries"] >= P99_QUERIES else None,
         "build": built["build_seconds"],
     }
+
+
+def queries_file(folder: pathlib.Path, queries: pathlib.Path, count: int) -> pathlib.Path:
+    """Returns a file with about `count` of the second half of the queries, each repeated if they are too few."""
+    count = 1 << (count.bit_length() - 1)
+    path = folder / f"measure-{count}{queries.suffix}"
+    if not path.exists():
+        whole = count_of(queries)
+        others = range(whole // 2, whole)
+        rows_of(queries, (others[at % len(others)] for at in range(count)), path)
+    return path
 
 
 class Cell(NamedTuple):
@@ -163,10 +177,6 @@ def prepare(given: Any, command: Command, folder: pathlib.Path) -> pathlib.Path:
         rows_of(given.base, iter(sorted(random.Random(1).sample(range(rows), given.rows))), base)
     queries = count_of(given.queries)
     rows_of(given.queries, iter(range(queries // 2)), folder / f"predict{given.queries.suffix}")
-    half = queries // 2
-    for name, count in (("measure", QUERIES), ("few", SLOW_QUERIES)):
-        others = range(half, min(half + count, queries))
-        rows_of(given.queries, iter(others), folder / f"{name}{given.queries.suffix}")
     command("probe", folder, "--output", folder / "disk.json")
     return pathlib.Path(base)
 

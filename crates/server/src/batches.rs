@@ -6,13 +6,13 @@
 
 use crate::cancel::{Attendance, CancelFlag};
 use crate::failure::Refusal;
+use crate::places::Places;
 use crate::work::unfinished;
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, oneshot};
@@ -78,7 +78,7 @@ pub(crate) struct Batches<S: BatchSearch>(Arc<BatchQueue<S>>);
 
 struct BatchQueue<S: BatchSearch> {
     waiting: Mutex<HashMap<BatchKey, WaitingBatch<S>>>,
-    count: AtomicUsize,
+    places: Places,
     limits: BatchLimits,
 }
 
@@ -90,7 +90,11 @@ impl<S: BatchSearch> Clone for Batches<S> {
 
 impl<S: BatchSearch> Batches<S> {
     pub(crate) fn new(limits: BatchLimits) -> Batches<S> {
-        Batches(Arc::new(BatchQueue { waiting: Mutex::default(), count: AtomicUsize::new(0), limits }))
+        Batches(Arc::new(BatchQueue {
+            waiting: Mutex::default(),
+            places: Places::new(limits.waiting, "searches"),
+            limits,
+        }))
     }
 
     fn waiting(&self) -> MutexGuard<'_, HashMap<BatchKey, WaitingBatch<S>>> {
@@ -104,7 +108,7 @@ impl<S: BatchSearch> Batches<S> {
         search: impl FnOnce() -> S,
         queries: VectorFile,
     ) -> Result<S::Answer, Refusal> {
-        let _counted = CountedRequest::take(&self.0.count, self.0.limits.waiting)?;
+        let _place = self.0.places.take()?;
         let (sender, receiver) = oneshot::channel();
         let attendance = WaitingAttendance::default();
         let request = WaitingSearch { queries, sender, attendance: attendance.clone() };
@@ -233,30 +237,11 @@ impl Drop for LeavingRequest {
     }
 }
 
-/// A request that is counted among the waiting ones.
-struct CountedRequest<'a>(&'a AtomicUsize);
-
-impl<'a> CountedRequest<'a> {
-    fn take(count: &'a AtomicUsize, most: usize) -> Result<CountedRequest<'a>, Refusal> {
-        let counted = CountedRequest(count);
-        if count.fetch_add(1, Ordering::AcqRel) >= most {
-            return Err(Refusal::overloaded("searches"));
-        }
-        Ok(counted)
-    }
-}
-
-impl Drop for CountedRequest<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use bathyal_kernels::Element;
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     /// Answers each query with its first component; batches wait until `open`.
     struct FirstComponents {
@@ -312,7 +297,7 @@ mod tests {
                 tokio::task::yield_now().await;
             }
             let others: Vec<_> = (1..=100).map(|number| tokio::spawn(ask(number))).collect();
-            while batches.0.count.load(Ordering::Acquire) < 101
+            while batches.0.places.taken() < 101
                 || batches.waiting().values().map(|batch| batch.requests.len()).sum::<usize>() < 100
             {
                 tokio::task::yield_now().await;
@@ -350,6 +335,6 @@ mod tests {
             // The thread is free again only after the cancelled batch has ended.
             let _permit = batches.0.limits.threads.acquire().await.unwrap();
         });
-        assert_eq!(batches.0.count.load(Ordering::Acquire), 0);
+        assert_eq!(batches.0.places.taken(), 0);
     }
 }

@@ -1,8 +1,8 @@
 //! HTTP in front of the collections and indexes of a folder or a bucket.
 //!
 //! A request is authenticated before its body is read (`access`), its body takes memory that was reserved for
-//! it (`body`), and work on rows and vectors runs on threads of its own (`work`). Searches of the same kind
-//! that arrive together are answered as one batch (`batches`).
+//! it (`body`), and work on rows and vectors runs on threads of its own (`work`). Searches of a collection that
+//! arrive together are answered as one batch (`batches`).
 
 mod access;
 mod answer;
@@ -18,6 +18,7 @@ mod log;
 mod metrics;
 mod names;
 mod options;
+mod places;
 mod replay;
 mod routes;
 mod server;

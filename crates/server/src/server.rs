@@ -9,6 +9,7 @@ use crate::failure::ServerError;
 use crate::keys::Keys;
 use crate::listen::Listener;
 use crate::options::ServerOptions;
+use crate::places::Places;
 use crate::replay::Replays;
 use crate::routes;
 use crate::state::Shared;
@@ -173,8 +174,8 @@ fn shared(options: &ServerOptions, keys: Keys) -> Shared {
         limits,
         body_memory: BodyMemory::new(limits.memory_bytes),
         work: Work::new(limits.waiting, limits.time),
-        collection_searches: Batches::new(searches.clone()),
-        index_searches: Batches::new(searches),
+        collection_searches: Batches::new(searches),
+        index_searches: Places::new(limits.waiting, "searches"),
         replays: Replays::default(),
         counters: Counters::default(),
         slow: options.slow,

@@ -7,8 +7,9 @@ use crate::counters::Counters;
 use crate::entries::Entries;
 use crate::names::EntryName;
 use crate::options::RequestLimits;
+use crate::places::Places;
 use crate::replay::Replays;
-use crate::routes::{CollectionSearch, IndexSearch};
+use crate::routes::CollectionSearch;
 use crate::work::Work;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -22,7 +23,8 @@ pub(crate) struct Shared {
     pub(crate) body_memory: BodyMemory,
     pub(crate) work: Work,
     pub(crate) collection_searches: Batches<CollectionSearch>,
-    pub(crate) index_searches: Batches<IndexSearch>,
+    /// Searches of indexes that run at the same time.
+    pub(crate) index_searches: Places,
     pub(crate) replays: Replays,
     pub(crate) counters: Counters,
     /// Searches that take longer are logged.

@@ -3,10 +3,11 @@
 
 use crate::cancel::CancelFlag;
 use crate::failure::Refusal;
+use crate::places::Places;
 use bathyal_console::Kind;
 use bathyal_tier::Control;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
@@ -17,8 +18,7 @@ pub(crate) const WORK_THREADS: usize = 48;
 #[derive(Debug)]
 pub(crate) struct Work {
     threads: Arc<Semaphore>,
-    waiting: AtomicUsize,
-    most_waiting: usize,
+    waiting: Places,
     /// The most time of a request.
     time: Duration,
 }
@@ -26,7 +26,7 @@ pub(crate) struct Work {
 impl Work {
     pub(crate) fn new(most_waiting: usize, time: Duration) -> Work {
         let threads = Arc::new(Semaphore::new(WORK_THREADS));
-        Work { threads, waiting: AtomicUsize::new(0), most_waiting, time }
+        Work { threads, waiting: Places::new(most_waiting, "requests"), time }
     }
 
     /// Returns the moment at which the work of a request that arrives now is cancelled.
@@ -50,7 +50,7 @@ impl Work {
     ) -> Result<T, Refusal> {
         let cancel = CancelFlag::default();
         let _attendance = cancel.attend();
-        let place = WaitingPlace::take(self)?;
+        let place = self.waiting.take()?;
         let permit = self.threads.clone().acquire_owned().await.map_err(|_| Refusal::stopping())?;
         drop(place);
         let work = move || {
@@ -69,29 +69,11 @@ pub(crate) fn unfinished(error: &tokio::task::JoinError) -> Refusal {
     }
 }
 
-/// A place among the requests that wait for a thread.
-struct WaitingPlace<'a>(&'a Work);
-
-impl<'a> WaitingPlace<'a> {
-    fn take(work: &'a Work) -> Result<WaitingPlace<'a>, Refusal> {
-        let place = WaitingPlace(work);
-        if work.waiting.fetch_add(1, Ordering::AcqRel) >= work.most_waiting {
-            return Err(Refusal::overloaded("requests"));
-        }
-        Ok(place)
-    }
-}
-
-impl Drop for WaitingPlace<'_> {
-    fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use axum::http::StatusCode;
+    use std::sync::atomic::Ordering;
 
     fn runtime() -> tokio::runtime::Runtime {
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap()
@@ -106,14 +88,14 @@ mod tests {
                 let work = work.clone();
                 async move { work.run(|_| Ok(1)).await }
             });
-            while work.waiting.load(Ordering::Acquire) == 0 {
+            while work.waiting.taken() == 0 {
                 tokio::task::yield_now().await;
             }
             let refused = work.run(|_| Ok(2)).await.unwrap_err();
             assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
             drop(permits);
             assert_eq!(first.await.unwrap().unwrap(), 1);
-            assert_eq!((work.run(|_| Ok(3)).await.unwrap(), work.waiting.load(Ordering::Acquire)), (3, 0));
+            assert_eq!((work.run(|_| Ok(3)).await.unwrap(), work.waiting.taken()), (3, 0));
         });
     }
 

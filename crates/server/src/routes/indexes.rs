@@ -4,7 +4,6 @@ use super::collections::{ListingPage, NamesAnswer};
 use super::wire::{ErrorAnswer, check_size, effort_of, queries_of, vectors_of};
 use crate::access::Readable;
 use crate::answer::json;
-use crate::batches::{BatchKey, BatchSearch};
 use crate::body::JsonBody;
 use crate::failure::Refusal;
 use crate::keys::Grant;
@@ -14,14 +13,11 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::response::Response;
 use bathyal_collection::EntryKind;
-use bathyal_index::{
-    Calibrated, Index, MergedAnswers, NO_ID, NamedEfforts, QueryLengths, RangeOptions, SearchOptions,
-};
+use bathyal_index::{Index, NO_ID, NamedEfforts, RangeOptions, SearchOptions};
 use bathyal_kernels::{Element, to_f32};
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use serde::{Deserialize, Serialize};
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 use utoipa::ToSchema;
@@ -79,48 +75,10 @@ struct QueryVectors {
 
 /// The answers to all queries.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct VectorsAnswer {
+pub(super) struct VectorsAnswer {
     results: Vec<QueryVectors>,
     /// Remarks, such as a recall that is not promised for these queries.
     notes: Vec<String>,
-}
-
-/// Searches of an index with the same options.
-pub(crate) struct IndexSearch {
-    index: Arc<Index>,
-    options: SearchOptions,
-}
-
-impl BatchSearch for IndexSearch {
-    type Answer = VectorsAnswer;
-
-    fn answer(
-        &self,
-        queries: &VectorFile,
-        parts: &[Range<usize>],
-        control: Control<'_>,
-    ) -> Result<Vec<VectorsAnswer>, Refusal> {
-        let found = self.index.search(queries, &self.options, control)?;
-        let reach = self.index.chosen_reach(self.options.calibration);
-        let answer = |part: &Range<usize>| {
-            let ids = &found.ids[part.start * found.k..part.end * found.k];
-            let distances = &found.distances[part.start * found.k..part.end * found.k];
-            // Each request is told about its own queries.
-            let rows = part.clone().map(|query| queries.row(query));
-            let lengths = QueryLengths::of(self.index.metric(), queries.element(), rows);
-            let effort = self.options.effort;
-            let merged = MergedAnswers { k: found.k, distances, lengths: &lengths, effort };
-            let mut notes: Vec<String> = found.notes_for_merging().cloned().collect();
-            notes.extend(merged.unlike_note(Calibrated::Index, |_| &reach));
-            let pairs = |query: usize| {
-                let row = query * found.k..(query + 1) * found.k;
-                found_vectors(&ids[row.clone()], &distances[row])
-            };
-            let results = (0..part.len()).map(|query| QueryVectors { query, neighbors: pairs(query) });
-            VectorsAnswer { results: results.collect(), notes }
-        };
-        Ok(parts.iter().map(answer).collect())
-    }
 }
 
 fn found_vectors(ids: &[u32], distances: &[f32]) -> Vec<FoundVector> {
@@ -201,11 +159,15 @@ pub(super) async fn search(
     let options = SearchOptions { k: k.unwrap_or(default.k), effort, calibration, ..default };
     check_size(vectors.len(), options.k)?;
     let queries = queries_for(&index, &vectors)?;
-    let key = BatchKey { handle: Arc::as_ptr(&index) as usize, options: format!("{options:?}") };
-    let search = move || IndexSearch { index, options };
-    let answer = shared.index_searches.answer(key, search, queries).await?;
-    shared.log_slow(started, &name, String::new);
-    json(&answer)
+    let _place = shared.index_searches.take()?;
+    // The search threads of the process run the queries of all requests together.
+    let found = index.search_async(&queries, &options, Some(shared.work.deadline())).await?;
+    shared.log_slow(started, &name, || format!("{:?}", found.totals));
+    let of_query = |query: usize| {
+        let row = query * found.k..(query + 1) * found.k;
+        QueryVectors { query, neighbors: found_vectors(&found.ids[row.clone()], &found.distances[row]) }
+    };
+    json(&VectorsAnswer { results: (0..vectors.len()).map(of_query).collect(), notes: found.notes.clone() })
 }
 
 /// A search for all vectors within a distance.

@@ -9,7 +9,6 @@ mod search;
 mod status;
 mod wire;
 
-pub(crate) use indexes::IndexSearch;
 pub(crate) use search::CollectionSearch;
 
 use crate::access::authenticate;

@@ -82,3 +82,24 @@ fn links_out_of_the_data_are_not_followed() {
     server.delete("/v1/collections/linked").refused(404, "not_found");
     assert!(outside.path().join("words").is_dir());
 }
+
+#[test]
+fn collections_in_a_bucket_are_served() {
+    let address = "memory://served/folder";
+    let server =
+        TestServer::with(|options| bathyal_server::ServerOptions { data: address.into(), ..options });
+    server.create_filled("words", 20);
+    server.send("/v1/collections/words/flush", json!({})).ok();
+    assert_eq!(server.get("/v1/collections").ok(), json!({ "names": ["words"] }));
+    let found = server.send("/v1/collections/words/search", json!({ "vector": [7, 0], "k": 1 })).ok();
+    assert_eq!(found["results"][0]["neighbors"][0]["id"], 7);
+    assert_eq!(server.send("/v1/collections/words/copy", json!({ "to": "copied" })).ok()["rows"], 20);
+    // Another server over the same bucket reads what the first one has written.
+    let other = TestServer::with(|options| bathyal_server::ServerOptions { data: address.into(), ..options });
+    assert_eq!(other.send("/v1/collections/words/count", json!({})).ok()["count"], 20);
+    assert_eq!(server.delete("/v1/collections/copied").ok()["rows"], 20);
+    assert_eq!(
+        server.get("/v1/collections/copied").refused(404, "not_found"),
+        "there is no collection copied"
+    );
+}
