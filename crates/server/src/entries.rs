@@ -10,6 +10,7 @@ use bathyal_console::Kind;
 use bathyal_index::{Index, OpenOptions, StoreOptions};
 use bathyal_vectors::progress::Progress;
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -27,8 +28,47 @@ pub(crate) struct Entries {
     index: OpenOptions,
     write_memory_bytes: u64,
     most_open: usize,
-    collections: OpenHandles<Collection>,
+    /// The age from which changes of other processes are looked for.
+    refresh: Duration,
+    collections: OpenHandles<OpenCollection>,
     indexes: OpenHandles<Index>,
+}
+
+/// An open collection, and when the changes of other processes were last looked for.
+pub(crate) struct OpenCollection {
+    collection: Collection,
+    refreshed: Mutex<Instant>,
+}
+
+impl Deref for OpenCollection {
+    type Target = Collection;
+
+    fn deref(&self) -> &Collection {
+        &self.collection
+    }
+}
+
+impl OpenCollection {
+    fn new(collection: Collection) -> OpenCollection {
+        OpenCollection { collection, refreshed: Mutex::new(Instant::now()) }
+    }
+
+    /// Returns true if its content is not older than `age`. Does not wait.
+    fn is_recent(&self, age: Duration) -> bool {
+        self.refreshed.try_lock().is_ok_and(|refreshed| refreshed.elapsed() < age)
+    }
+
+    /// Reads the changes of other processes if the content is older than `age`. Callers that come meanwhile
+    /// wait.
+    fn refresh_after(&self, age: Duration) -> Result<(), Refusal> {
+        let mut refreshed = self.refreshed.lock().unwrap_or_else(PoisonError::into_inner);
+        if refreshed.elapsed() >= age {
+            let now = Instant::now();
+            self.collection.refresh()?;
+            *refreshed = now;
+        }
+        Ok(())
+    }
 }
 
 /// Where the collections and indexes are, and how to open them.
@@ -38,6 +78,7 @@ pub(crate) struct EntryOptions {
     pub(crate) index: OpenOptions,
     pub(crate) write_memory_bytes: Option<u64>,
     pub(crate) most_open: usize,
+    pub(crate) refresh: Duration,
 }
 
 /// Handles that are open, by their names.
@@ -153,16 +194,22 @@ impl<T> OpenHandles<T> {
 
 impl Entries {
     pub(crate) fn new(options: EntryOptions) -> Entries {
-        let EntryOptions { data, store, index, write_memory_bytes, most_open } = options;
+        let EntryOptions { data, store, index, write_memory_bytes, most_open, refresh } = options;
         Entries {
             data,
             store,
             index,
             write_memory_bytes: write_memory_bytes.unwrap_or(DEFAULT_WRITE_MEMORY_BYTES),
             most_open,
+            refresh,
             collections: OpenHandles::default(),
             indexes: OpenHandles::default(),
         }
+    }
+
+    /// Returns the folder or the address.
+    pub(crate) fn data(&self) -> &Path {
+        &self.data
     }
 
     /// Lists what the folder holds.
@@ -189,33 +236,35 @@ impl Entries {
         }
     }
 
-    /// Returns a collection if it is open.
-    pub(crate) fn opened_collection(&self, name: &EntryName) -> Option<Arc<Collection>> {
-        self.collections.opened(name)
+    /// Returns a collection if it is open, and changes of other processes need not be looked for.
+    pub(crate) fn opened_collection(&self, name: &EntryName) -> Option<Arc<OpenCollection>> {
+        self.collections.opened(name).filter(|open| open.is_recent(self.refresh))
     }
 
     /// Returns a collection, and opens it if it is not yet.
-    pub(crate) fn collection(&self, name: &EntryName) -> Result<Arc<Collection>, Refusal> {
-        self.collections.get(name, self.most_open, || {
+    pub(crate) fn collection(&self, name: &EntryName) -> Result<Arc<OpenCollection>, Refusal> {
+        let open = self.collections.get(name, self.most_open, || {
             let path = self.path(name)?;
             Collection::open(&path, &self.collection_options())
-                .map_err(|error| missing(&path, name, "collection", error.into()))
-        })
+                .map(OpenCollection::new)
+                .map_err(|error| missing(name, "collection", error.into()))
+        })?;
+        open.refresh_after(self.refresh)?;
+        Ok(open)
     }
 
     /// Creates a collection.
-    pub(crate) fn create(&self, name: &EntryName, schema: Schema) -> Result<Arc<Collection>, Refusal> {
+    pub(crate) fn create(&self, name: &EntryName, schema: Schema) -> Result<Arc<OpenCollection>, Refusal> {
         let path = self.path(name)?;
         let mut created = false;
-        let collection = self.collections.get(name, self.most_open, || {
+        let open = self.collections.get(name, self.most_open, || {
             created = true;
-            Collection::create(&path, schema, &self.collection_options())
-                .map_err(|error| named(&path, name, error.into()))
+            Ok(OpenCollection::new(Collection::create(&path, schema, &self.collection_options())?))
         })?;
         if !created {
             return Err(Refusal::new(Kind::Exists, format!("the collection {name} exists already")));
         }
-        Ok(collection)
+        Ok(open)
     }
 
     /// Removes a collection, once no other request uses it. New requests wait meanwhile.
@@ -224,7 +273,7 @@ impl Entries {
         let slot = self.collections.slot(name);
         let mut place = slot.handle.write().unwrap_or_else(PoisonError::into_inner);
         let until = Instant::now() + DELETE_WAIT;
-        while place.as_ref().is_some_and(|handle| Arc::strong_count(handle) > 1) {
+        while place.as_ref().is_some_and(|open| Arc::strong_count(open) > 1) {
             if Instant::now() > until {
                 let message =
                     format!("other requests use the collection {name}; try again when they have ended");
@@ -233,8 +282,8 @@ impl Entries {
             std::thread::sleep(DELETE_POLL);
         }
         *place = None;
-        let removed = Collection::remove(&path, &self.store)
-            .map_err(|error| missing(&path, name, "collection", error.into()));
+        let removed =
+            Collection::remove(&path, &self.store).map_err(|error| missing(name, "collection", error.into()));
         drop(place);
         self.collections.forget_vacant(name);
         removed
@@ -248,7 +297,7 @@ impl Entries {
         progress: &dyn Progress,
     ) -> Result<CopiedCollection, Refusal> {
         let path = self.path(to)?;
-        from.copy_to(&path, &self.store, progress).map_err(|error| named(&path, to, error.into()))
+        Ok(from.copy_to(&path, &self.store, progress)?)
     }
 
     /// Returns an index if it is open.
@@ -261,12 +310,12 @@ impl Entries {
         self.indexes.get(name, self.most_open, || {
             let path = self.path(name)?;
             let options = OpenOptions { store: self.store.clone(), ..self.index.clone() };
-            Index::open(&path, &options).map_err(|error| missing(&path, name, "index", error.into()))
+            Index::open(&path, &options).map_err(|error| missing(name, "index", error.into()))
         })
     }
 
     /// Returns the collections that are open.
-    pub(crate) fn open_collections(&self) -> Vec<(EntryName, Arc<Collection>)> {
+    pub(crate) fn open_collections(&self) -> Vec<(EntryName, Arc<OpenCollection>)> {
         self.collections.all()
     }
 
@@ -282,19 +331,13 @@ impl Entries {
     }
 }
 
-/// Returns a refusal with the name of an entry instead of its path on this machine.
-fn named(path: &Path, name: &EntryName, refusal: Refusal) -> Refusal {
-    let message = refusal.message.replace(&path.display().to_string(), name.as_str());
-    Refusal { message, ..refusal }
-}
-
 /// Returns the refusal for an entry that cannot be opened, in the words of the server if there is none.
-fn missing(path: &Path, name: &EntryName, what: &str, refusal: Refusal) -> Refusal {
+fn missing(name: &EntryName, what: &str, refusal: Refusal) -> Refusal {
     match refusal.kind {
         Kind::NotFound | Kind::NotAnIndex => {
             Refusal::new(Kind::NotFound, format!("there is no {what} {name}"))
         }
-        _ => named(path, name, refusal),
+        _ => refusal,
     }
 }
 

@@ -6,7 +6,7 @@ use bathyal_collection::{CollectionError, FilterError};
 use bathyal_console::{Failure, Kind};
 use bathyal_index::IndexError;
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Seconds after which a client may repeat a request that was refused because the server is busy.
 const RETRY_SECONDS: &str = "1";
@@ -70,6 +70,13 @@ impl Refusal {
     /// Returns the same failure, for another request.
     pub(crate) fn copy(&self) -> Refusal {
         Refusal::with_status(self.status, self.kind, self.message.clone())
+    }
+
+    /// Returns the failure without the path of the served folder, which is nobody else's business: entries are
+    /// known by their names.
+    pub(crate) fn within(self, data: &Path) -> Refusal {
+        let folder = format!("{}/", data.display());
+        Refusal { message: self.message.replace(&folder, ""), ..self }
     }
 
     /// The request itself is wrong.

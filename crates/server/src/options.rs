@@ -18,6 +18,9 @@ const MAX_WAITING: usize = 1024;
 /// The most open collections and indexes.
 const MAX_OPEN: usize = 256;
 
+/// How old the content of a collection may be that another process writes.
+const REFRESH: Duration = Duration::from_secs(1);
+
 /// The certificate and the private key of a server, in PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
@@ -83,6 +86,9 @@ pub struct ServerOptions {
     pub limits: RequestLimits,
     /// The most collections and indexes that are open at once; the one that was used least recently is closed.
     pub open: usize,
+    /// How old the content of a collection may be that another process writes. A request that finds it older
+    /// reads the changes first.
+    pub refresh: Duration,
     /// Searches that take longer are logged with how they were answered; `None` logs none.
     pub slow: Option<Duration>,
 }
@@ -102,6 +108,7 @@ impl ServerOptions {
             insecure: false,
             limits: RequestLimits::default(),
             open: MAX_OPEN,
+            refresh: REFRESH,
             slow: None,
         }
     }

@@ -31,7 +31,7 @@ const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
 /// The most time in which requests end when the server stops.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Batches of searches that are answered at the same time: while one reads, another compares.
-const SEARCH_BATCHES: usize = 3;
+const SEARCH_BATCHES: usize = 12;
 
 /// A running server. It stops when it is dropped.
 pub struct Server {
@@ -167,13 +167,14 @@ fn shared(options: &ServerOptions, keys: Keys) -> Shared {
         index: options.index.clone(),
         write_memory_bytes: options.write_memory_bytes,
         most_open: options.open,
+        refresh: options.refresh,
     });
     Shared {
         gate: Gate::new(options.keys.clone(), keys),
         entries: Arc::new(entries),
         limits,
         body_memory: BodyMemory::new(limits.memory_bytes),
-        work: Work::new(limits.waiting, limits.time),
+        work: Work::new(limits.waiting, limits.time, options.data.clone()),
         collection_searches: Batches::new(searches),
         index_searches: Places::new(limits.waiting, "searches"),
         replays: Replays::default(),

@@ -5,6 +5,7 @@ use crate::batches::Batches;
 use crate::body::BodyMemory;
 use crate::counters::Counters;
 use crate::entries::Entries;
+use crate::failure::Refusal;
 use crate::names::EntryName;
 use crate::options::RequestLimits;
 use crate::places::Places;
@@ -34,6 +35,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// Returns a failure without the path of the served folder.
+    pub(crate) fn refusal(&self, error: impl Into<Refusal>) -> Refusal {
+        error.into().within(self.entries.data())
+    }
+
     /// Logs a search that took long, with how it was answered.
     pub(crate) fn log_slow(&self, started: Instant, name: &EntryName, explain: impl FnOnce() -> String) {
         let elapsed = started.elapsed();

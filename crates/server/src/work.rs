@@ -6,6 +6,7 @@ use crate::failure::Refusal;
 use crate::places::Places;
 use bathyal_console::Kind;
 use bathyal_tier::Control;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -21,12 +22,14 @@ pub(crate) struct Work {
     waiting: Places,
     /// The most time of a request.
     time: Duration,
+    /// The served folder, which no message names.
+    data: PathBuf,
 }
 
 impl Work {
-    pub(crate) fn new(most_waiting: usize, time: Duration) -> Work {
+    pub(crate) fn new(most_waiting: usize, time: Duration, data: PathBuf) -> Work {
         let threads = Arc::new(Semaphore::new(WORK_THREADS));
-        Work { threads, waiting: Places::new(most_waiting, "requests"), time }
+        Work { threads, waiting: Places::new(most_waiting, "requests"), time, data }
     }
 
     /// Returns the moment at which the work of a request that arrives now is cancelled.
@@ -57,7 +60,8 @@ impl Work {
             let _permit = permit;
             work(cancel.flag())
         };
-        tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(unfinished(&error)))
+        let outcome = tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(unfinished(&error)));
+        outcome.map_err(|refusal| refusal.within(&self.data))
     }
 }
 
@@ -79,9 +83,21 @@ mod tests {
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap()
     }
 
+    fn work() -> Work {
+        Work::new(1, Duration::from_secs(60), "/data".into())
+    }
+
+    #[test]
+    fn messages_do_not_name_the_folder() {
+        let failed = runtime().block_on(async {
+            work().run::<()>(|_| Err(Refusal::invalid("/data/words: is busy, as /data/words is"))).await
+        });
+        assert_eq!(failed.unwrap_err().message, "words: is busy, as words is");
+    }
+
     #[test]
     fn more_requests_than_may_wait_are_refused() {
-        let work = Arc::new(Work::new(1, Duration::from_secs(60)));
+        let work = Arc::new(work());
         runtime().block_on(async {
             let permits = work.threads.clone().acquire_many_owned(WORK_THREADS as u32).await.unwrap();
             let first = tokio::spawn({
@@ -103,7 +119,7 @@ mod tests {
     fn work_is_cancelled_when_its_caller_leaves() {
         let (sender, receiver) = std::sync::mpsc::channel();
         runtime().block_on(async {
-            let work = Work::new(1, Duration::from_secs(60));
+            let work = work();
             let begun = Arc::new(tokio::sync::Notify::new());
             let notify = begun.clone();
             let running = work.run(move |control| {
@@ -123,9 +139,8 @@ mod tests {
 
     #[test]
     fn a_panic_of_the_work_is_a_failure_of_the_request() {
-        let failed = runtime().block_on(async {
-            Work::new(1, Duration::from_secs(60)).run::<()>(|_| panic!("expected by this test")).await
-        });
+        let failed =
+            runtime().block_on(async { work().run::<()>(|_| panic!("expected by this test")).await });
         assert_eq!(failed.unwrap_err().kind, Kind::Internal);
     }
 }

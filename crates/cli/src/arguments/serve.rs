@@ -107,6 +107,15 @@ pub struct ServeArguments {
     /// Limits of requests
     #[command(flatten)]
     pub limits: LimitArguments,
+    /// How old the rows of an answer may be if another process writes to the collection, in milliseconds
+    #[arg(
+        long,
+        value_name = "MS",
+        default_value_t = 1000,
+        env = "BATHYAL_SERVE_REFRESH",
+        hide_env_values = true
+    )]
+    pub refresh: u64,
     /// Log searches that take longer, in milliseconds, with how they were answered
     #[arg(long, value_name = "MS", env = "BATHYAL_SERVE_SLOW", hide_env_values = true)]
     pub slow: Option<u64>,

@@ -39,6 +39,7 @@ pub(super) fn run(arguments: &ServeArguments, console: &Console) -> Result<(), F
         insecure: arguments.insecure,
         limits: arguments.limits.limits(),
         open: arguments.open as usize,
+        refresh: Duration::from_millis(arguments.refresh),
         slow: arguments.slow.map(Duration::from_millis),
         ..ServerOptions::new(data, &keys)
     };

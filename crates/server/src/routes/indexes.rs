@@ -161,7 +161,8 @@ pub(super) async fn search(
     let queries = queries_for(&index, &vectors)?;
     let _place = shared.index_searches.take()?;
     // The search threads of the process run the queries of all requests together.
-    let found = index.search_async(&queries, &options, Some(shared.work.deadline())).await?;
+    let found = index.search_async(&queries, &options, Some(shared.work.deadline())).await;
+    let found = found.map_err(|error| shared.refusal(error))?;
     shared.log_slow(started, &name, || format!("{:?}", found.totals));
     let of_query = |query: usize| {
         let row = query * found.k..(query + 1) * found.k;

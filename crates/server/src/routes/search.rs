@@ -7,6 +7,7 @@ use crate::access::Readable;
 use crate::answer::{arrow, json};
 use crate::batches::{BatchKey, BatchSearch};
 use crate::body::{WholeBody, accepts_arrow};
+use crate::entries::OpenCollection;
 use crate::failure::Refusal;
 use crate::names::EntryName;
 use crate::state::Shared;
@@ -14,7 +15,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName};
 use axum::response::Response;
 use bathyal_collection::exchange::{ArrowRows, JsonRow, JsonRows};
-use bathyal_collection::{Collection, FoundRows, PartPlan, Projection, Schema, SearchRequest};
+use bathyal_collection::{FoundRows, PartPlan, Projection, Schema, SearchRequest};
 use bathyal_console::Kind;
 use bathyal_index::NamedEfforts;
 use bathyal_tier::Control;
@@ -89,7 +90,7 @@ pub(super) struct SearchAnswer<'a> {
 
 /// Searches of a collection with the same options.
 pub(crate) struct CollectionSearch {
-    collection: Arc<Collection>,
+    collection: Arc<OpenCollection>,
     request: SearchRequest,
 }
 
@@ -138,7 +139,7 @@ impl GivenSearch {
 }
 
 /// Returns the kind of a search.
-fn key_of(collection: &Arc<Collection>, request: &SearchRequest) -> BatchKey {
+fn key_of(collection: &Arc<OpenCollection>, request: &SearchRequest) -> BatchKey {
     let SearchRequest { field, k, effort, calibration, filter, columns, vectors, .. } = request;
     let filter = filter.as_ref().map(ToString::to_string);
     let options = format!("{field:?} {k} {effort:?} {calibration:?} {filter:?} {columns:?} {vectors}");
@@ -155,7 +156,7 @@ fn options_in_header(headers: &HeaderMap) -> Result<GivenSearch, Refusal> {
 /// Returns the vector of a row as a query.
 async fn vector_of(
     shared: &Shared,
-    collection: &Arc<Collection>,
+    collection: &Arc<OpenCollection>,
     field: Option<String>,
     id: GivenId,
 ) -> Result<VectorFile, Refusal> {
@@ -177,7 +178,7 @@ async fn vector_of(
 }
 
 /// Returns a collection, opened at need.
-async fn opened(shared: &Shared, name: &EntryName) -> Result<Arc<Collection>, Refusal> {
+async fn opened(shared: &Shared, name: &EntryName) -> Result<Arc<OpenCollection>, Refusal> {
     if let Some(collection) = shared.entries.opened_collection(name) {
         return Ok(collection);
     }
@@ -222,7 +223,8 @@ pub(super) async fn search(
     let key = key_of(&collection, &request);
     let searched = collection.clone();
     let search = move || CollectionSearch { collection: searched, request };
-    let found = shared.collection_searches.answer(key, search, queries).await?;
+    let found = shared.collection_searches.answer(key, search, queries).await;
+    let found = found.map_err(|error| shared.refusal(error))?;
     shared.log_slow(started, &name, || format!("{:?}", found.plans));
     answer(found, &field.name, explain, accepts_arrow(&headers))
 }

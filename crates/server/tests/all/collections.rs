@@ -1,7 +1,10 @@
 //! Collections as a whole.
 
-use crate::harness::{TestServer, schema};
+use crate::harness::{TestServer, ids, row, schema};
+use bathyal_collection::{Collection, CollectionOptions, Ids};
+use bathyal_server::ServerOptions;
 use serde_json::json;
+use std::time::Duration;
 
 #[test]
 fn a_collection_is_created_described_listed_copied_and_removed() {
@@ -86,20 +89,55 @@ fn links_out_of_the_data_are_not_followed() {
 #[test]
 fn collections_in_a_bucket_are_served() {
     let address = "memory://served/folder";
-    let server =
-        TestServer::with(|options| bathyal_server::ServerOptions { data: address.into(), ..options });
+    let server = TestServer::with(|options| ServerOptions { data: address.into(), ..options });
     server.create_filled("words", 20);
     server.send("/v1/collections/words/flush", json!({})).ok();
     assert_eq!(server.get("/v1/collections").ok(), json!({ "names": ["words"] }));
     let found = server.send("/v1/collections/words/search", json!({ "vector": [7, 0], "k": 1 })).ok();
     assert_eq!(found["results"][0]["neighbors"][0]["id"], 7);
     assert_eq!(server.send("/v1/collections/words/copy", json!({ "to": "copied" })).ok()["rows"], 20);
-    // Another server over the same bucket reads what the first one has written.
-    let other = TestServer::with(|options| bathyal_server::ServerOptions { data: address.into(), ..options });
-    assert_eq!(other.send("/v1/collections/words/count", json!({})).ok()["count"], 20);
     assert_eq!(server.delete("/v1/collections/copied").ok()["rows"], 20);
-    assert_eq!(
-        server.get("/v1/collections/copied").refused(404, "not_found"),
-        "there is no collection copied"
-    );
+    let refused = server.get("/v1/collections/copied").refused(404, "not_found");
+    assert_eq!(refused, "there is no collection copied");
+}
+
+#[test]
+fn a_server_beside_the_writing_one_reads_what_was_written() {
+    let address = "memory://shared/folder";
+    let start = |refresh: Duration| {
+        TestServer::with(|options| ServerOptions { data: address.into(), refresh, ..options })
+    };
+    let (writer, reader, late) =
+        (start(Duration::from_secs(1)), start(Duration::ZERO), start(Duration::from_millis(200)));
+    writer.create_filled("words", 20);
+    let count = |server: &TestServer| {
+        server.send("/v1/collections/words/count", json!({})).ok()["count"].as_u64().unwrap()
+    };
+    assert_eq!((count(&reader), count(&late)), (20, 20));
+    for round in 0..3 {
+        writer.send("/v1/collections/words/add", json!({ "rows": [row(100 + round)] })).ok();
+        assert_eq!(count(&reader), 21 + round);
+    }
+    writer.send("/v1/collections/words/flush", json!({})).ok();
+    writer.send("/v1/collections/words/delete", json!({ "ids": [0] })).ok();
+    let found = reader.send("/v1/collections/words/search", json!({ "vector": [0, 0], "k": 1 })).ok();
+    assert_eq!(ids(&found, 0), [1]);
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(count(&late), 22);
+}
+
+#[test]
+fn rows_that_another_process_writes_are_not_written_here() {
+    let server = TestServer::start();
+    server.create_filled("words", 3);
+    let options = CollectionOptions::default();
+    let path = server.data().join("others");
+    let other = Collection::create(&path, serde_json::from_value(schema()).unwrap(), &options).unwrap();
+    other.delete(Ids::Numbers(vec![1].into())).unwrap();
+    let rows = json!({ "rows": [row(1)] });
+    let refused = server.send("/v1/collections/others/add", rows.clone()).refused(503, "busy");
+    assert!(refused.starts_with("others: another process"), "{refused}");
+    server.delete("/v1/collections/others").refused(503, "busy");
+    drop(other);
+    server.send("/v1/collections/others/add", rows).ok();
 }
