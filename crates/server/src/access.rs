@@ -1,7 +1,7 @@
 //! Authentication, before anything else of a request is looked at, and the rights of its key.
 
 use crate::failure::{Refusal, ServerError};
-use crate::keys::{Grant, Keys, Right, SecretRefusal};
+use crate::keys::{Grant, KeyRing, Keys, Right, SecretRefusal};
 use crate::names::EntryName;
 use crate::state::Shared;
 use axum::extract::{FromRequestParts, Path, Request, State};
@@ -24,7 +24,7 @@ pub(crate) struct Gate {
 
 /// Keys, and when their file was changed.
 struct LoadedKeys {
-    keys: Arc<Keys>,
+    keys: Arc<KeyRing>,
     changed: Option<SystemTime>,
 }
 
@@ -36,10 +36,10 @@ pub(crate) fn changed_at(path: &FilePath) -> Option<SystemTime> {
 impl Gate {
     pub(crate) fn new(file: PathBuf, keys: Keys) -> Gate {
         let changed = changed_at(&file);
-        Gate { file, keys: RwLock::new(LoadedKeys { keys: Arc::new(keys), changed }) }
+        Gate { file, keys: RwLock::new(LoadedKeys { keys: Arc::new(KeyRing::new(keys)), changed }) }
     }
 
-    fn now(&self) -> Arc<Keys> {
+    fn now(&self) -> Arc<KeyRing> {
         self.keys.read().unwrap_or_else(PoisonError::into_inner).keys.clone()
     }
 
@@ -57,7 +57,7 @@ impl Gate {
         let mut loaded = self.keys.write().unwrap_or_else(PoisonError::into_inner);
         // A file that is refused is reported once.
         loaded.changed = changed;
-        loaded.keys = Arc::new(read?);
+        loaded.keys = Arc::new(KeyRing::new(read?));
         Ok(true)
     }
 

@@ -16,11 +16,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 pub(crate) const JSON: &str = "application/json";
 /// The type of a stream of Arrow IPC.
 pub(crate) const ARROW: &str = "application/vnd.apache.arrow.stream";
-/// Bytes of memory for each byte of JSON: a number of some ten characters becomes a value of 32 bytes and
-/// then one of 4.
-const JSON_EXPANSION: u64 = 6;
-/// The same for Arrow, which may be compressed: the body, and the columns that are made of it.
+/// Bytes of memory for each value in a body of JSON: 32 in a list that may have grown by a factor of 2.
+const JSON_VALUE_BYTES: u64 = 64;
+/// Bytes of memory for each byte of Arrow, which may be compressed: the body, and the columns that are made of
+/// it.
 const ARROW_EXPANSION: u64 = 3;
+/// Longer bodies are parsed by a thread for work, so that connections are served meanwhile.
+const SHORT_BODY_BYTES: usize = 64 << 10;
 /// Bytes of one permit.
 const PERMIT_BYTES: u64 = 4096;
 
@@ -63,7 +65,12 @@ impl BodyMemory {
 pub(crate) struct WholeBody {
     pub(crate) bytes: Bytes,
     pub(crate) is_arrow: bool,
-    pub(crate) memory: OwnedSemaphorePermit,
+    memory: Vec<OwnedSemaphorePermit>,
+}
+
+/// Returns about the number of values in a text of JSON.
+fn values_in(text: &[u8]) -> u64 {
+    text.iter().filter(|byte| matches!(byte, b',' | b':' | b'[' | b'{')).count() as u64
 }
 
 /// Returns true if the header names the type.
@@ -101,9 +108,12 @@ impl FromRequest<Arc<Shared>> for WholeBody {
         if length > limit {
             return Err(too_large(limit));
         }
-        let expansion = if is_arrow { ARROW_EXPANSION } else { JSON_EXPANSION };
-        let memory = shared.body_memory.reserve(length.saturating_mul(expansion))?;
+        let expansion = if is_arrow { ARROW_EXPANSION } else { 1 };
+        let mut memory = vec![shared.body_memory.reserve(length.saturating_mul(expansion))?];
         let bytes = read_whole(body, limit, shared.limits.idle).await?;
+        if !is_arrow {
+            memory.push(shared.body_memory.reserve(values_in(&bytes) * JSON_VALUE_BYTES)?);
+        }
         Ok(WholeBody { bytes, is_arrow, memory })
     }
 }
@@ -132,6 +142,13 @@ async fn read_whole(mut body: Body, limit: u64, idle: Duration) -> Result<Bytes,
 }
 
 impl WholeBody {
+    /// Returns the bytes that the compressed buffers of a body of Arrow may take: the memory that is reserved,
+    /// less the body itself.
+    pub(crate) fn arrow_bytes(&self) -> u64 {
+        let permits: usize = self.memory.iter().map(OwnedSemaphorePermit::num_permits).sum();
+        (permits as u64 * PERMIT_BYTES).saturating_sub(self.bytes.len() as u64)
+    }
+
     /// Parses JSON.
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
         if self.is_arrow {
@@ -150,21 +167,37 @@ impl WholeBody {
 pub(crate) struct JsonBody<T> {
     pub(crate) content: T,
     /// Released with the request.
-    pub(crate) _memory: OwnedSemaphorePermit,
+    _whole: WholeBody,
 }
 
-impl<T: DeserializeOwned> FromRequest<Arc<Shared>> for JsonBody<T> {
+impl<T: DeserializeOwned + Send + 'static> JsonBody<T> {
+    /// Parses a body, on a thread for work if it is long.
+    pub(crate) async fn parse(shared: &Shared, whole: WholeBody) -> Result<JsonBody<T>, Refusal> {
+        if whole.bytes.len() <= SHORT_BODY_BYTES {
+            return Ok(JsonBody { content: whole.json()?, _whole: whole });
+        }
+        shared.work.run(move |_| Ok(JsonBody { content: whole.json()?, _whole: whole })).await
+    }
+}
+
+impl<T: DeserializeOwned + Send + 'static> FromRequest<Arc<Shared>> for JsonBody<T> {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, shared: &Arc<Shared>) -> Result<JsonBody<T>, Refusal> {
-        let body = WholeBody::from_request(request, shared).await?;
-        Ok(JsonBody { content: body.json()?, _memory: body.memory })
+        JsonBody::parse(shared, WholeBody::from_request(request, shared).await?).await
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn values_of_json_are_counted_before_they_are_made() {
+        for (text, values) in [("[0,0,0]", 3), ("{\"rows\":[{\"id\":1,\"v\":[1,2]}]}", 8), ("", 0)] {
+            assert_eq!(values_in(text.as_bytes()), values, "{text}");
+        }
+    }
 
     #[test]
     fn memory_is_refused_while_others_have_it() {

@@ -12,12 +12,15 @@ use bathyal_vectors::progress::Progress;
 use std::collections::HashMap;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 /// The most time that a deletion waits for requests to the same collection.
 const DELETE_WAIT: Duration = Duration::from_secs(30);
+/// How long a successful listing answers the question whether the server is ready: nobody needs a key to ask it,
+/// and in a bucket each listing is paid for.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// The interval at which it looks whether they have ended.
 const DELETE_POLL: Duration = Duration::from_millis(5);
 
@@ -30,6 +33,8 @@ pub(crate) struct Entries {
     most_open: usize,
     /// The age from which changes of other processes are looked for.
     refresh: Duration,
+    /// When the folder was last listed for [`Entries::check`].
+    checked: Mutex<Option<Instant>>,
     collections: OpenHandles<OpenCollection>,
     indexes: OpenHandles<Index>,
 }
@@ -91,6 +96,14 @@ struct OpenHandles<T> {
 struct HandleSlot<T> {
     handle: RwLock<Option<Arc<T>>>,
     used: AtomicU64,
+    /// True while the entry is being removed. Requests are refused then, and do not wait for the lock.
+    removing: AtomicBool,
+}
+
+impl<T> Default for HandleSlot<T> {
+    fn default() -> HandleSlot<T> {
+        HandleSlot { handle: RwLock::new(None), used: AtomicU64::new(0), removing: AtomicBool::new(false) }
+    }
 }
 
 impl<T> Default for OpenHandles<T> {
@@ -112,9 +125,7 @@ impl<T> OpenHandles<T> {
 
     fn slot(&self, name: &EntryName) -> Arc<HandleSlot<T>> {
         let mut slots = self.slots();
-        let slot = slots
-            .entry(name.clone())
-            .or_insert_with(|| Arc::new(HandleSlot { handle: RwLock::new(None), used: AtomicU64::new(0) }));
+        let slot = slots.entry(name.clone()).or_insert_with(|| Arc::new(HandleSlot::default()));
         slot.used.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         slot.clone()
     }
@@ -134,6 +145,9 @@ impl<T> OpenHandles<T> {
         open: impl FnOnce() -> Result<T, Refusal>,
     ) -> Result<Arc<T>, Refusal> {
         let slot = self.slot(name);
+        if slot.removing.load(Ordering::Acquire) {
+            return Err(Refusal::new(Kind::Busy, format!("{name} is being removed")));
+        }
         if let Some(handle) = slot.get() {
             return Ok(handle);
         }
@@ -145,6 +159,7 @@ impl<T> OpenHandles<T> {
                     let opened = open().map(Arc::new);
                     if opened.is_err() {
                         drop(place);
+                        drop(slot);
                         self.forget_vacant(name);
                         return opened;
                     }
@@ -159,7 +174,7 @@ impl<T> OpenHandles<T> {
     /// Drops the slot of a name without a handle, unless others use it.
     fn forget_vacant(&self, name: &EntryName) {
         let mut slots = self.slots();
-        let is_unused = |slot: &Arc<HandleSlot<T>>| Arc::strong_count(slot) <= 2 && slot.get().is_none();
+        let is_unused = |slot: &Arc<HandleSlot<T>>| Arc::strong_count(slot) <= 1 && slot.get().is_none();
         if slots.get(name).is_some_and(is_unused) {
             slots.remove(name);
         }
@@ -202,6 +217,7 @@ impl Entries {
             write_memory_bytes: write_memory_bytes.unwrap_or(DEFAULT_WRITE_MEMORY_BYTES),
             most_open,
             refresh,
+            checked: Mutex::default(),
             collections: OpenHandles::default(),
             indexes: OpenHandles::default(),
         }
@@ -215,6 +231,16 @@ impl Entries {
     /// Lists what the folder holds.
     pub(crate) fn list(&self) -> Result<Vec<ListingEntry>, Refusal> {
         Ok(listing(&self.data, &self.store)?)
+    }
+
+    /// Lists what the folder holds, unless it has been listed within the last seconds.
+    pub(crate) fn check(&self) -> Result<(), Refusal> {
+        let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
+        if checked.is_none_or(|checked| checked.elapsed() >= CHECK_INTERVAL) {
+            self.list()?;
+            *checked = Some(Instant::now());
+        }
+        Ok(())
     }
 
     /// Returns the path or address of an entry, which is not a link that leads elsewhere.
@@ -267,13 +293,30 @@ impl Entries {
         Ok(open)
     }
 
-    /// Removes a collection, once no other request uses it. New requests wait meanwhile.
+    /// Removes a collection, once no other request uses it. New requests are refused meanwhile.
     pub(crate) fn remove(&self, name: &EntryName) -> Result<Option<RemovedCollection>, Refusal> {
         let path = self.path(name)?;
         let slot = self.collections.slot(name);
+        if slot.removing.swap(true, Ordering::AcqRel) {
+            return Err(Refusal::new(Kind::Busy, format!("{name} is being removed")));
+        }
+        let removed = self.remove_unused(&path, name, &slot);
+        slot.removing.store(false, Ordering::Release);
+        drop(slot);
+        self.collections.forget_vacant(name);
+        removed
+    }
+
+    /// Removes a collection once no request uses its handle.
+    fn remove_unused(
+        &self,
+        path: &Path,
+        name: &EntryName,
+        slot: &HandleSlot<OpenCollection>,
+    ) -> Result<Option<RemovedCollection>, Refusal> {
         let mut place = slot.handle.write().unwrap_or_else(PoisonError::into_inner);
         let until = Instant::now() + DELETE_WAIT;
-        while place.as_ref().is_some_and(|open| Arc::strong_count(open) > 1) {
+        while place.as_ref().is_some_and(|handle| Arc::strong_count(handle) > 1) {
             if Instant::now() > until {
                 let message =
                     format!("other requests use the collection {name}; try again when they have ended");
@@ -282,11 +325,7 @@ impl Entries {
             std::thread::sleep(DELETE_POLL);
         }
         *place = None;
-        let removed =
-            Collection::remove(&path, &self.store).map_err(|error| missing(name, "collection", error.into()));
-        drop(place);
-        self.collections.forget_vacant(name);
-        removed
+        Collection::remove(path, &self.store).map_err(|error| missing(name, "collection", error.into()))
     }
 
     /// Copies a collection to a new name.

@@ -164,14 +164,30 @@ impl Keys {
         written.map_err(failed("write the file of keys"))?;
         Ok((keys, true))
     }
+}
+
+/// Keys with the hashes of their secrets, by which they are found.
+#[derive(Debug, Clone)]
+pub(crate) struct KeyRing(Vec<HashedKey>);
+
+#[derive(Debug, Clone)]
+struct HashedKey {
+    hash: [u8; 32],
+    key: Key,
+}
+
+impl KeyRing {
+    pub(crate) fn new(keys: Keys) -> KeyRing {
+        let hashed = |key: Key| HashedKey { hash: Sha256::digest(key.secret.as_bytes()).into(), key };
+        KeyRing(keys.keys.into_iter().map(hashed).collect())
+    }
 
     /// Finds the key of a secret. The time does not depend on how much of a secret is right.
     pub(crate) fn find(&self, secret: &[u8]) -> Result<Grant, SecretRefusal> {
         let given = Sha256::digest(secret);
         let mut found = None;
-        for key in &self.keys {
-            let own = Sha256::digest(key.secret.as_bytes());
-            if bool::from(own.as_slice().ct_eq(given.as_slice())) {
+        for HashedKey { hash, key } in &self.0 {
+            if bool::from(hash.as_slice().ct_eq(given.as_slice())) {
                 found = Some(key);
             }
         }
@@ -254,6 +270,7 @@ mod tests {
         assert!(is_new && made.keys[0].secret.len() == 2 * SECRET_BYTES);
         let (read, is_new) = Keys::read_or_create(&path).unwrap();
         assert!(!is_new);
+        let read = KeyRing::new(read);
         let grant = read.find(made.keys[0].secret.as_bytes()).unwrap();
         assert!(grant.allows(Right::Write, &"any".parse().unwrap()));
         assert_eq!(read.find(b"").unwrap_err(), SecretRefusal::Unknown);
@@ -266,7 +283,7 @@ mod tests {
             "[[key]]\nname = \"a\"\nsecret = \"0123456789abcdef\"\nright = \"read\"\nprefix = \"team-\"\n\
              [[key]]\nname = \"b\"\nsecret = \"0123456789abcdeg\"\nright = \"write\"\nexpires = 5\n",
         );
-        let keys = keys.unwrap();
+        let keys = KeyRing::new(keys.unwrap());
         let grant = keys.find(b"0123456789abcdef").unwrap();
         assert!(grant.allows(Right::Read, &"team-x".parse().unwrap()));
         assert!(!grant.allows(Right::Write, &"team-x".parse().unwrap()));

@@ -44,7 +44,8 @@ pub struct RequestLimits {
     pub waiting: usize,
     /// The most time of a request. Its work is cancelled then.
     pub time: Duration,
-    /// The most time in which a client sends the headers of a request, or makes no progress with its body.
+    /// The most time in which a client sends the headers of the next request, or makes no progress with a body.
+    /// Longer than the minute after which common proxies close connections that they do not use.
     pub idle: Duration,
 }
 
@@ -56,7 +57,7 @@ impl Default for RequestLimits {
             connections: MAX_CONNECTIONS,
             waiting: MAX_WAITING,
             time: Duration::from_secs(60),
-            idle: Duration::from_secs(15),
+            idle: Duration::from_secs(75),
         }
     }
 }

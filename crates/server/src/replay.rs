@@ -1,6 +1,7 @@
 //! Answers to writes by their idempotency keys: a write that is sent again is not done again.
 
 use crate::failure::Refusal;
+use crate::work::unfinished;
 use axum::http::{HeaderMap, StatusCode};
 use bathyal_console::Kind;
 use sha2::{Digest, Sha256};
@@ -56,12 +57,13 @@ impl Replays {
     }
 
     /// Runs `write`, or returns the answer to the same write with the same idempotency key. A write that is
-    /// being done is waited for. A write that fails is not kept.
+    /// being done is waited for. A write that fails is not kept. A write with a key is done even if its client
+    /// leaves: the client may send it again.
     pub(crate) async fn once(
         &self,
         headers: &HeaderMap,
         identity: WriteIdentity<'_>,
-        write: impl Future<Output = Result<String, Refusal>>,
+        write: impl Future<Output = Result<String, Refusal>> + Send + 'static,
     ) -> Result<String, Refusal> {
         let Some(key) = key_of(headers)? else { return write.await };
         let request = {
@@ -79,7 +81,8 @@ impl Replays {
                 "this Idempotency-Key was sent with another request; use a new key for each write",
             ));
         }
-        kept.answer.get_or_try_init(|| write).await.cloned()
+        let done = tokio::spawn(async move { kept.answer.get_or_try_init(|| write).await.cloned() });
+        done.await.unwrap_or_else(|error| Err(unfinished(&error)))
     }
 
     /// Returns the answer of a key, or a new one without content.
@@ -118,12 +121,13 @@ mod tests {
 
     #[test]
     fn a_write_is_done_once_and_a_failed_one_again() {
-        let (replays, done) = (Replays::default(), AtomicU32::new(0));
+        let (replays, done) = (Replays::default(), Arc::new(AtomicU32::new(0)));
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let send = |key: &str, body: &str, fails: bool| {
             let headers = HeaderMap::from_iter([(HEADER.parse().unwrap(), key.parse().unwrap())]);
             let identity = WriteIdentity { owner: "a", address: "/x", body: body.as_bytes() };
-            runtime.block_on(replays.once(&headers, identity, async {
+            let done = done.clone();
+            runtime.block_on(replays.once(&headers, identity, async move {
                 if fails {
                     return Err(Refusal::invalid("no"));
                 }
@@ -135,6 +139,25 @@ mod tests {
         assert_eq!(send("one", "rows", false).unwrap(), "0");
         assert_eq!(send("two", "rows", false).unwrap(), "1");
         assert_eq!(send("one", "other", false).unwrap_err().status, StatusCode::UNPROCESSABLE_ENTITY);
+        // A client that leaves does not end its write.
+        let headers = HeaderMap::from_iter([(HEADER.parse().unwrap(), "left".parse().unwrap())]);
+        let identity = || WriteIdentity { owner: "a", address: "/x", body: b"rows" };
+        let before = done.load(Ordering::Relaxed);
+        runtime.block_on(async {
+            let counted = done.clone();
+            let slow = async move {
+                tokio::task::yield_now().await;
+                Ok(counted.fetch_add(1, Ordering::Relaxed).to_string())
+            };
+            let left = replays.once(&headers, identity(), slow);
+            tokio::select! {
+                biased;
+                _ = left => panic!("the write ended before its client left"),
+                () = std::future::ready(()) => {}
+            }
+            let again = replays.once(&headers, identity(), async { Ok("done again".to_owned()) }).await;
+            assert_eq!(again.unwrap(), before.to_string());
+        });
         for bad in ["", &"x".repeat(256)] {
             assert!(send(bad, "rows", false).is_err(), "{bad}");
         }

@@ -199,7 +199,7 @@ pub struct LimitArguments {
     #[arg(
         long,
         value_name = "SECONDS",
-        default_value_t = 15,
+        default_value_t = 75,
         value_parser = clap::value_parser!(u64).range(1..=86_400),
         env = "BATHYAL_SERVE_IDLE",
         hide_env_values = true

@@ -33,7 +33,7 @@ pub(super) fn read(path: &Path) -> Result<(SchemaRef, Batches), CollectionError>
     (&mut file).take(MAGIC.len() as u64).read_to_end(&mut begin).map_err(&failed)?;
     let is_stream = begin != MAGIC;
     let len = file.seek(SeekFrom::End(0)).map_err(&failed)?;
-    let mut messages = Messages { file, end: len };
+    let mut messages = Messages { file, end: len, left: u64::MAX };
     if is_stream { messages.check_stream() } else { messages.check_blocks() }.map_err(invalid)?;
     let mut file = messages.file;
     file.rewind().map_err(&failed)?;
@@ -45,10 +45,16 @@ pub(super) fn read(path: &Path) -> Result<(SchemaRef, Batches), CollectionError>
     Ok((reader.schema(), Box::new(reader)))
 }
 
-/// Returns the tables of a stream of Arrow IPC in memory; `source` names it in errors.
-pub(super) fn read_stream(bytes: &[u8], source: &Path) -> Result<Vec<RecordBatch>, CollectionError> {
+/// Returns the tables of a stream of Arrow IPC in memory; `source` names it in errors. Tables whose compressed
+/// buffers would take more than `most_bytes` are refused.
+pub(super) fn read_stream(
+    bytes: &[u8],
+    source: &Path,
+    most_bytes: u64,
+) -> Result<Vec<RecordBatch>, CollectionError> {
     let invalid = |error| file_error(source, format!("is not a readable stream of Arrow IPC: {error}"));
-    let mut messages = Messages { file: Cursor::new(bytes), end: bytes.len() as u64 };
+    let (file, end) = (Cursor::new(bytes), bytes.len() as u64);
+    let mut messages = Messages { file, end, left: most_bytes };
     messages.check_stream().map_err(invalid)?;
     catch_panics(source, || {
         let reader = StreamReader::try_new(Cursor::new(bytes), None).map_err(invalid)?;
@@ -63,6 +69,8 @@ struct Messages<F> {
     file: F,
     /// Upper bound of the end of the last batch.
     end: u64,
+    /// Bytes that compressed buffers may still take.
+    left: u64,
 }
 
 impl<F: Read + Seek> Messages<F> {
@@ -171,6 +179,13 @@ impl<F: Read + Seek> Messages<F> {
             }
             sum = sum.saturating_add(claimed);
         }
+        self.left = self.left.checked_sub(sum).ok_or_else(|| {
+            invalid(format!(
+                "its compressed buffers take more than the memory that is left for them, {} bytes; send fewer \
+                 rows at once",
+                self.left
+            ))
+        })?;
         let fits_memory =
             usize::try_from(sum).is_ok_and(|sum| Vec::<u8>::new().try_reserve_exact(sum).is_ok());
         if !fits_memory {

@@ -40,12 +40,13 @@ impl RowTables {
         &self.mapping.path
     }
 
-    /// Reads a stream of Arrow IPC as one table.
+    /// Reads a stream of Arrow IPC as one table. Its compressed buffers may take `most_bytes`.
     ///
     /// # Errors
-    /// [`CollectionError::File`] for bytes that are no such stream, and for a stream without rows.
-    pub fn table_of_arrow(&self, bytes: &[u8]) -> Result<RecordBatch, CollectionError> {
-        let tables = read_stream(bytes, self.source())?;
+    /// [`CollectionError::File`] for bytes that are no such stream, for a stream without rows, and for one that
+    /// would take more memory.
+    pub fn table_of_arrow(&self, bytes: &[u8], most_bytes: u64) -> Result<RecordBatch, CollectionError> {
+        let tables = read_stream(bytes, self.source(), most_bytes)?;
         match tables.first() {
             Some(first) => Ok(concat_batches(&first.schema(), &tables)?),
             None => Err(file_error(self.source(), "has no rows")),

@@ -75,12 +75,16 @@ impl ChangeRequest {
         let ChangeRequest { shared, name, grant, address, headers, body } = self;
         let bytes = body.bytes.clone();
         let identity = WriteIdentity { owner: &grant.name, address: &address, body: &bytes };
-        let entries = shared.entries.clone();
-        let work = shared.work.run(move |control| {
-            let collection = entries.collection(&name)?;
-            let written = change(&collection, &body, control)?;
-            to_json(&WrittenAnswer::from(written))
-        });
+        let state = shared.clone();
+        let work = async move {
+            let entries = state.entries.clone();
+            let work = move |control: Control<'_>| {
+                let collection = entries.collection(&name)?;
+                let written = change(&collection, &body, control)?;
+                to_json(&WrittenAnswer::from(written))
+            };
+            state.work.run(work).await
+        };
         Ok(json_text(StatusCode::OK, shared.replays.once(&headers, identity, work).await?))
     }
 }
@@ -111,7 +115,7 @@ fn address_of(uri: &Uri) -> String {
 /// Converts the body of a request to a table.
 fn table_of(body: &WholeBody, tables: &RowTables) -> Result<RecordBatch, Refusal> {
     if body.is_arrow {
-        return Ok(tables.table_of_arrow(&body.bytes)?);
+        return Ok(tables.table_of_arrow(&body.bytes, body.arrow_bytes())?);
     }
     let GivenRows { rows } = body.json()?;
     Ok(tables.table_of_json(&rows)?)

@@ -6,7 +6,7 @@ use super::wire::{
 use crate::access::Readable;
 use crate::answer::{arrow, json};
 use crate::batches::{BatchKey, BatchSearch};
-use crate::body::{WholeBody, accepts_arrow};
+use crate::body::{JsonBody, WholeBody, accepts_arrow};
 use crate::entries::OpenCollection;
 use crate::failure::Refusal;
 use crate::names::EntryName;
@@ -14,7 +14,7 @@ use crate::state::Shared;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName};
 use axum::response::Response;
-use bathyal_collection::exchange::{ArrowRows, JsonRow, JsonRows};
+use bathyal_collection::exchange::{ArrowRows, JsonRow, JsonRows, RowTables};
 use bathyal_collection::{FoundRows, PartPlan, Projection, Schema, SearchRequest};
 use bathyal_console::Kind;
 use bathyal_index::NamedEfforts;
@@ -26,6 +26,8 @@ use std::sync::Arc;
 use std::time::Instant;
 use utoipa::ToSchema;
 
+/// Answers of more neighbours are written by a thread for work, so that connections are served meanwhile.
+const FEW_NEIGHBORS: usize = 2000;
 /// Headers of an answer of Arrow: neighbours of each query, matching rows, and notes as a JSON array.
 const K: HeaderName = HeaderName::from_static("bathyal-k");
 const MATCHES: HeaderName = HeaderName::from_static("bathyal-matches");
@@ -204,20 +206,9 @@ pub(super) async fn search(
 ) -> Result<Response, Refusal> {
     let started = Instant::now();
     let collection = opened(&shared, &name).await?;
+    let (given, queries) = read_search(&shared, &collection, &headers, body).await?;
     let schema = collection.schema();
-    let mut given = if body.is_arrow { options_in_header(&headers)? } else { body.json()? };
     let field = &schema.vectors[schema.field(given.field.as_deref())?];
-    let vectors = vectors_of(given.vector.take(), given.vectors.take())?;
-    let queries = match (vectors, given.like.take(), body.is_arrow) {
-        (None, None, true) => {
-            let tables = bathyal_collection::exchange::RowTables::new(schema.clone(), "the body");
-            tables.queries(&tables.table_of_arrow(&body.bytes)?, given.field.as_deref())?
-        }
-        (Some(vectors), None, false) => queries_of(&vectors, field.element, field.dim)?,
-        (None, Some(id), false) => vector_of(&shared, &collection, given.field.clone(), id).await?,
-        (None, None, false) => return Err(Refusal::invalid("send `vector`, `vectors` or `like`")),
-        _ => return Err(Refusal::invalid("send the queries once: as `vector`, `vectors`, `like`, or Arrow")),
-    };
     let ReadSearch { request, explain } = given.read(&schema)?;
     check_size(queries.count(), request.k)?;
     let key = key_of(&collection, &request);
@@ -226,7 +217,46 @@ pub(super) async fn search(
     let found = shared.collection_searches.answer(key, search, queries).await;
     let found = found.map_err(|error| shared.refusal(error))?;
     shared.log_slow(started, &name, || format!("{:?}", found.plans));
-    answer(found, &field.name, explain, accepts_arrow(&headers))
+    let (field, as_arrow) = (field.name.clone(), accepts_arrow(&headers));
+    if found.distances.len() <= FEW_NEIGHBORS {
+        return answer(found, &field, explain, as_arrow);
+    }
+    shared.work.run(move |_| answer(found, &field, explain, as_arrow)).await
+}
+
+/// Reads the options and the queries of a search.
+async fn read_search(
+    shared: &Shared,
+    collection: &Arc<OpenCollection>,
+    headers: &HeaderMap,
+    body: WholeBody,
+) -> Result<(GivenSearch, VectorFile), Refusal> {
+    let schema = collection.schema();
+    if body.is_arrow {
+        let given = options_in_header(headers)?;
+        if given.vector.is_some() || given.vectors.is_some() || given.like.is_some() {
+            return Err(Refusal::invalid("send the queries once: in the body of Arrow, or in the header"));
+        }
+        let field = given.field.clone();
+        let work = move |_: Control<'_>| {
+            let tables = RowTables::new(schema, "the body");
+            let table = tables.table_of_arrow(&body.bytes, body.arrow_bytes())?;
+            Ok(tables.queries(&table, field.as_deref())?)
+        };
+        return Ok((given, shared.work.run(work).await?));
+    }
+    let mut given: GivenSearch = JsonBody::parse(shared, body).await?.content;
+    let field = &schema.vectors[schema.field(given.field.as_deref())?];
+    let vectors = vectors_of(given.vector.take(), given.vectors.take())?;
+    let queries = match (vectors, given.like.take()) {
+        (Some(vectors), None) => queries_of(&vectors, field.element, field.dim)?,
+        (None, Some(id)) => vector_of(shared, collection, given.field.clone(), id).await?,
+        (None, None) => return Err(Refusal::invalid("send `vector`, `vectors` or `like`")),
+        (Some(_), Some(_)) => {
+            return Err(Refusal::invalid("send the queries once: as `vector`, as `vectors` or as `like`"));
+        }
+    };
+    Ok((given, queries))
 }
 
 /// Returns the rows found as JSON or as Arrow.

@@ -20,7 +20,7 @@ pub(super) async fn ready(State(shared): State<Arc<Shared>>) -> Result<Response,
         return Err(Refusal::stopping());
     }
     let entries = shared.entries.clone();
-    shared.work.run(move |_| entries.list().map(|_| ())).await?;
+    shared.work.run(move |_| entries.check()).await?;
     json(&object!({ "status": "ready" }))
 }
 
