@@ -345,8 +345,8 @@ fn of_truth(error: groundtruth::GroundTruthError) -> IndexError {
     }
 }
 
-/// Returns how many of `count` queries, which took `seconds` together, are searched to measure their processor
-/// time.
+/// Returns how many of `count` queries, which took `seconds` together, are searched to measure their
+/// processor time.
 fn affordable(count: usize, seconds: f64) -> usize {
     let share = (TIMED_SECONDS / seconds.max(TIMED_SECONDS)).min(1.0);
     ((count as f64 * share) as usize).clamp(SCAN_QUERIES.min(count), count)

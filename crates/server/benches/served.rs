@@ -1,5 +1,5 @@
-//! Queries a second of a collection and of an index: one batch in this process, threads with one query each in
-//! this process, and connections with one query each through a server. `make bench-server`.
+//! Queries a second of a collection and of an index: one batch in this process, threads with one query each
+//! in this process, and connections with one query each through a server. `make bench-server`.
 //!
 //! Client and server share the processors, so that a served query pays for both.
 
@@ -139,8 +139,8 @@ fn served(target: &str, path: &str, queries: &VectorFile, folder: &Path) -> Resu
             let body = format!("{{\"vector\":{vector:?},\"k\":10,\"recall\":0.95}}");
             let length = body.len();
             let head = format!(
-                "POST /v1/{path}/search HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {secret}\r\nContent-Length: \
-                 {length}\r\n\r\n"
+                "POST /v1/{path}/search HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {secret}\r\n\
+                 Content-Length: {length}\r\n\r\n"
             );
             (head + &body).into_bytes()
         })

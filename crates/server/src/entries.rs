@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 /// The most time that a deletion waits for requests to the same collection.
 const DELETE_WAIT: Duration = Duration::from_secs(30);
-/// How long a successful listing answers the question whether the server is ready: nobody needs a key to ask it,
-/// and in a bucket each listing is paid for.
+/// How long a successful listing answers the question whether the server is ready: nobody needs a key to ask
+/// it, and in a bucket each listing is paid for.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// The interval at which it looks whether they have ended.
 const DELETE_POLL: Duration = Duration::from_millis(5);

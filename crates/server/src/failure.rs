@@ -32,7 +32,7 @@ pub enum ServerError {
     Content {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it, and what is expected.
+        /// The fault, and what is expected.
         reason: String,
     },
     /// The server cannot listen at an address, or cannot start its threads.
@@ -72,8 +72,8 @@ impl Refusal {
         Refusal::with_status(self.status, self.kind, self.message.clone())
     }
 
-    /// Returns the failure without the path of the served folder, which is nobody else's business: entries are
-    /// known by their names.
+    /// Returns the failure without the path of the served folder, which is nobody else's business: entries
+    /// are known by their names.
     pub(crate) fn within(self, data: &Path) -> Refusal {
         let folder = format!("{}/", data.display());
         Refusal { message: self.message.replace(&folder, ""), ..self }

@@ -23,7 +23,7 @@ const FIRST_KEY: &str = "admin";
 #[cfg(unix)]
 const OTHERS: u32 = 0o077;
 
-/// What the owner of a key may do.
+/// The rights of the owner of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Right {
@@ -41,7 +41,7 @@ pub struct Key {
     pub name: String,
     /// The secret that a client sends.
     pub secret: String,
-    /// What its owner may do.
+    /// The right of its owner.
     pub right: Right,
     /// The beginning of the names of collections and indexes that it is for; empty means all.
     #[serde(default, skip_serializing_if = "String::is_empty")]

@@ -1,22 +1,26 @@
 //! HTTP in front of the collections and indexes of a folder or a bucket.
 //!
 //! A request is authenticated before its body is read (`access`), its body takes memory that was reserved for
-//! it (`body`), and work on rows and vectors runs on threads of its own (`work`). Searches of a collection that
-//! arrive together are answered as one batch (`batches`).
+//! it (`body`), and work on rows and vectors runs on threads of its own (`work`). Searches of a collection
+//! that arrive together are answered as one batch (`batches`).
 
 mod access;
 mod answer;
 mod batches;
 mod body;
+mod body_memory;
 mod cancel;
+mod collection_search;
 mod counters;
 mod entries;
 mod failure;
+mod gate;
 mod keys;
 mod listen;
 mod log;
 mod metrics;
 mod names;
+mod observe;
 mod options;
 mod places;
 mod replay;

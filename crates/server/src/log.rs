@@ -3,8 +3,8 @@
 use crate::failure::ServerError;
 use tracing_subscriber::filter::LevelFilter;
 
-/// Logs to standard error from now on: everything of `level` (`error`, `warn`, `info`, `debug`, `trace`, `off`)
-/// and above, as lines of text or as JSON.
+/// Logs to standard error from now on: everything of `level` (`error`, `warn`, `info`, `debug`, `trace`,
+/// `off`) and above, as lines of text or as JSON.
 ///
 /// # Errors
 /// [`ServerError::Option`] for an unknown level, and if this process has a log already.

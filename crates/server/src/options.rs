@@ -44,8 +44,8 @@ pub struct RequestLimits {
     pub waiting: usize,
     /// The most time of a request. Its work is cancelled then.
     pub time: Duration,
-    /// The most time in which a client sends the headers of the next request, or makes no progress with a body.
-    /// Longer than the minute after which common proxies close connections that they do not use.
+    /// The most time in which a client sends the headers of the next request, or makes no progress with a
+    /// body. Longer than the minute after which common proxies close connections that they do not use.
     pub idle: Duration,
 }
 
@@ -85,7 +85,8 @@ pub struct ServerOptions {
     pub insecure: bool,
     /// Limits of requests.
     pub limits: RequestLimits,
-    /// The most collections and indexes that are open at once; the one that was used least recently is closed.
+    /// The most collections and indexes that are open at once; the one that was used least recently is
+    /// closed.
     pub open: usize,
     /// How old the content of a collection may be that another process writes. A request that finds it older
     /// reads the changes first.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub(crate) struct Places {
     taken: AtomicUsize,
     most: usize,
-    /// What takes a place, for messages.
+    /// The name of those that take places, for messages.
     what: &'static str,
 }
 

@@ -57,8 +57,8 @@ impl Replays {
     }
 
     /// Runs `write`, or returns the answer to the same write with the same idempotency key. A write that is
-    /// being done is waited for. A write that fails is not kept. A write with a key is done even if its client
-    /// leaves: the client may send it again.
+    /// being done is waited for. A write that fails is not kept. A write with a key is done even if its
+    /// client leaves: the client may send it again.
     pub(crate) async fn once(
         &self,
         headers: &HeaderMap,

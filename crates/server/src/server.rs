@@ -1,11 +1,11 @@
 //! A running server.
 
-use crate::access::Gate;
 use crate::batches::{BatchLimits, Batches};
-use crate::body::BodyMemory;
+use crate::body_memory::BodyMemory;
 use crate::counters::Counters;
 use crate::entries::{Entries, EntryOptions};
 use crate::failure::ServerError;
+use crate::gate::Gate;
 use crate::keys::Keys;
 use crate::listen::Listener;
 use crate::options::ServerOptions;
@@ -45,8 +45,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server. If its folder does not exist, it is made; if there is no file of keys, one is made with
-    /// a key that may do everything.
+    /// Starts a server. If its folder does not exist, it is made; if there is no file of keys, one is made
+    /// with a key that may do everything.
     ///
     /// # Errors
     /// [`ServerError::Option`] for plain HTTP at an address that other machines reach;
@@ -133,8 +133,8 @@ fn check_encryption(options: &ServerOptions) -> Result<(), ServerError> {
     let addresses = std::iter::once(options.listen).chain(options.metrics);
     match addresses.into_iter().find(|address| !address.ip().is_loopback()) {
         Some(address) if options.tls.is_none() && !options.insecure => Err(ServerError::Option(format!(
-            "other machines reach {address}, and keys and data would travel unencrypted; give --tls-certificate \
-             and --tls-key, or --insecure if something in front of the server encrypts"
+            "other machines reach {address}, and keys and data would travel unencrypted; give \
+             --tls-certificate and --tls-key, or --insecure if something in front of the server encrypts"
         ))),
         _ => Ok(()),
     }

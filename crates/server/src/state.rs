@@ -1,22 +1,22 @@
-//! What all requests share.
+//! Everything that all requests share.
 
-use crate::access::Gate;
 use crate::batches::Batches;
-use crate::body::BodyMemory;
+use crate::body_memory::BodyMemory;
+use crate::collection_search::CollectionSearch;
 use crate::counters::Counters;
 use crate::entries::Entries;
 use crate::failure::Refusal;
+use crate::gate::Gate;
 use crate::names::EntryName;
 use crate::options::RequestLimits;
 use crate::places::Places;
 use crate::replay::Replays;
-use crate::routes::CollectionSearch;
 use crate::work::Work;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-/// What all requests share.
+/// Everything that all requests share.
 pub(crate) struct Shared {
     pub(crate) gate: Gate,
     pub(crate) entries: Arc<Entries>,

@@ -1,7 +1,7 @@
 //! The certificate of a server, which is read again when its files change.
 
-use crate::access::changed_at;
 use crate::failure::ServerError;
+use crate::gate::changed_at;
 use crate::options::TlsFiles;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;

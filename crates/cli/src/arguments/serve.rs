@@ -31,8 +31,8 @@ The first start makes a file of keys and prints where it is. Every request needs
 again when their files change.
 
 Every option can also be given by the environment variable BATHYAL_SERVE_ and its name in capitals \
-(BATHYAL_SERVE_LISTEN), and in the file of --config by its name (listen = \"127.0.0.1:7700\"). The command line \
-comes first, then the environment, then the file.")]
+(BATHYAL_SERVE_LISTEN), and in the file of --config by its name (listen = \"127.0.0.1:7700\"). The command \
+line comes first, then the environment, then the file.")]
 pub struct ServeArguments {
     /// Folder (made at need), bucket or folder of a bucket whose collections and indexes are served
     #[arg(value_name = "DATA", env = "BATHYAL_SERVE_DATA", hide_env_values = true)]

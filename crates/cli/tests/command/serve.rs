@@ -106,7 +106,7 @@ fn indexes_and_collections_of_a_folder_are_served() {
     bathyal(folder, "collection delete rows 7").good();
 }
 
-/// What was answered is there after the process was killed, and after every restart.
+/// Acknowledged rows are there after the process was killed, and after every restart.
 #[test]
 fn acknowledged_rows_survive_kills() {
     let folder = tempfile::tempdir().unwrap();

@@ -45,8 +45,8 @@ pub(super) fn read(path: &Path) -> Result<(SchemaRef, Batches), CollectionError>
     Ok((reader.schema(), Box::new(reader)))
 }
 
-/// Returns the tables of a stream of Arrow IPC in memory; `source` names it in errors. Tables whose compressed
-/// buffers would take more than `most_bytes` are refused.
+/// Returns the tables of a stream of Arrow IPC in memory; `source` names it in errors. Tables whose
+/// compressed buffers would take more than `most_bytes` are refused.
 pub(super) fn read_stream(
     bytes: &[u8],
     source: &Path,
@@ -181,8 +181,8 @@ impl<F: Read + Seek> Messages<F> {
         }
         self.left = self.left.checked_sub(sum).ok_or_else(|| {
             invalid(format!(
-                "its compressed buffers take more than the memory that is left for them, {} bytes; send fewer \
-                 rows at once",
+                "its compressed buffers take more than the memory that is left for them, {} bytes; send \
+                 fewer rows at once",
                 self.left
             ))
         })?;

@@ -43,8 +43,8 @@ impl RowTables {
     /// Reads a stream of Arrow IPC as one table. Its compressed buffers may take `most_bytes`.
     ///
     /// # Errors
-    /// [`CollectionError::File`] for bytes that are no such stream, for a stream without rows, and for one that
-    /// would take more memory.
+    /// [`CollectionError::File`] for bytes that are no such stream, for a stream without rows, and for one
+    /// that would take more memory.
     pub fn table_of_arrow(&self, bytes: &[u8], most_bytes: u64) -> Result<RecordBatch, CollectionError> {
         let tables = read_stream(bytes, self.source(), most_bytes)?;
         match tables.first() {

@@ -20,8 +20,8 @@ use serde_json::{Map, Value};
 use std::sync::Arc;
 use utoipa::ToSchema;
 
-/// Rows: an object for each, with its `id`, its vectors by the names of their fields (or `vector`), and values of
-/// columns. A body of Arrow has the same columns.
+/// Rows: an object for each, with its `id`, its vectors by the names of their fields (or `vector`), and
+/// values of columns. A body of Arrow has the same columns.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct GivenRows {
@@ -56,6 +56,8 @@ impl From<Written> for WrittenAnswer {
     }
 }
 
+type ChangeOutcome = Result<Written, Refusal>;
+
 /// A request that changes rows.
 pub(super) struct ChangeRequest {
     shared: Arc<Shared>,
@@ -70,7 +72,7 @@ impl ChangeRequest {
     /// Runs `change`, once for each idempotency key.
     async fn run(
         self,
-        change: impl FnOnce(&Collection, &WholeBody, Control<'_>) -> Result<Written, Refusal> + Send + 'static,
+        change: impl FnOnce(&Collection, &WholeBody, Control<'_>) -> ChangeOutcome + Send + 'static,
     ) -> Result<Response, Refusal> {
         let ChangeRequest { shared, name, grant, address, headers, body } = self;
         let bytes = body.bytes.clone();

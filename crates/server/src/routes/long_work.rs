@@ -1,5 +1,5 @@
-//! Work on whole collections, which may take longer than a request usually does. It is cancelled when the client
-//! closes the connection.
+//! Work on whole collections, which may take longer than a request usually does. It is cancelled when the
+//! client closes the connection.
 
 use super::wire::{ErrorAnswer, queries_of};
 use crate::access::{Readable, Writable};
@@ -176,7 +176,8 @@ pub(super) struct GivenCalibration {
     name: Option<String>,
 }
 
-/// Measures which effort reaches which recall with given queries. Searches that ask for a recall use it from then on.
+/// Measures which effort reaches which recall with given queries. Searches that ask for a recall use it from
+/// then on.
 #[utoipa::path(
     post, path = "/v1/collections/{name}/calibrate", tag = "maintenance", request_body = GivenCalibration,
     params(("name" = String, Path)),

@@ -9,11 +9,9 @@ mod search;
 mod status;
 mod wire;
 
-pub(crate) use search::CollectionSearch;
-
 use crate::access::authenticate;
-use crate::counters::count_request;
 use crate::failure::Refusal;
+use crate::observe::{count_request, trace_request};
 use crate::state::Shared;
 use axum::Router;
 use axum::http::StatusCode;
@@ -90,7 +88,7 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(shared.clone(), count_request))
-        .layer(from_fn(crate::counters::trace_request))
+        .layer(from_fn(trace_request))
         .with_state(shared.clone())
 }
 

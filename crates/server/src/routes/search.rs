@@ -5,8 +5,8 @@ use super::wire::{
 };
 use crate::access::Readable;
 use crate::answer::{arrow, json};
-use crate::batches::{BatchKey, BatchSearch};
 use crate::body::{JsonBody, WholeBody, accepts_arrow};
+use crate::collection_search::{CollectionSearch, key_of};
 use crate::entries::OpenCollection;
 use crate::failure::Refusal;
 use crate::names::EntryName;
@@ -21,7 +21,6 @@ use bathyal_index::NamedEfforts;
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use serde::{Deserialize, Serialize};
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 use utoipa::ToSchema;
@@ -90,29 +89,6 @@ pub(super) struct SearchAnswer<'a> {
     notes: &'a [String],
 }
 
-/// Searches of a collection with the same options.
-pub(crate) struct CollectionSearch {
-    collection: Arc<OpenCollection>,
-    request: SearchRequest,
-}
-
-impl BatchSearch for CollectionSearch {
-    type Answer = FoundRows;
-
-    fn answer(
-        &self,
-        queries: &VectorFile,
-        parts: &[Range<usize>],
-        control: Control<'_>,
-    ) -> Result<Vec<FoundRows>, Refusal> {
-        let found = self.collection.search(queries, &self.request, control)?;
-        if parts.len() == 1 {
-            return Ok(vec![found]);
-        }
-        Ok(parts.iter().map(|part| found.of_queries(part.clone(), self.request.effort)).collect())
-    }
-}
-
 /// A search that was read from a body, without its queries.
 struct ReadSearch {
     request: SearchRequest,
@@ -140,15 +116,8 @@ impl GivenSearch {
     }
 }
 
-/// Returns the kind of a search.
-fn key_of(collection: &Arc<OpenCollection>, request: &SearchRequest) -> BatchKey {
-    let SearchRequest { field, k, effort, calibration, filter, columns, vectors, .. } = request;
-    let filter = filter.as_ref().map(ToString::to_string);
-    let options = format!("{field:?} {k} {effort:?} {calibration:?} {filter:?} {columns:?} {vectors}");
-    BatchKey { handle: Arc::as_ptr(collection) as usize, options }
-}
-
-/// Returns the options of a search whose queries are a body of Arrow: they are in the header `Bathyal-Search`.
+/// Returns the options of a search whose queries are a body of Arrow: they are in the header
+/// `Bathyal-Search`.
 fn options_in_header(headers: &HeaderMap) -> Result<GivenSearch, Refusal> {
     let Some(options) = headers.get("bathyal-search") else { return Ok(GivenSearch::default()) };
     serde_json::from_slice(options.as_bytes())
@@ -190,8 +159,9 @@ async fn opened(shared: &Shared, name: &EntryName) -> Result<Arc<OpenCollection>
 
 /// Searches for the nearest rows.
 ///
-/// With a body of Arrow, the column `vector` has the queries, and the header `Bathyal-Search` the other members as
-/// JSON. With `Accept: application/vnd.apache.arrow.stream`, the answer is a table with the columns `query` and
+/// With a body of Arrow, the column `vector` has the queries, and the header `Bathyal-Search` the other
+/// members as JSON. With `Accept: application/vnd.apache.arrow.stream`, the answer is a table with the
+/// columns `query` and
 /// `distance` besides those of the rows.
 #[utoipa::path(
     post, path = "/v1/collections/{name}/search", tag = "search", request_body = GivenSearch,

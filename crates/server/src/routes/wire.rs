@@ -23,7 +23,7 @@ pub(crate) struct ErrorAnswer {
 struct ErrorContent {
     /// A name that does not change between versions, such as `not_found`.
     kind: String,
-    /// What happened, where, and what to do.
+    /// The fault, its place, and what to do.
     message: String,
 }
 

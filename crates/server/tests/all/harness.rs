@@ -157,7 +157,8 @@ pub fn schema() -> Value {
 
 /// Returns row `i` of the tests.
 pub fn row(i: u64) -> Value {
-    json!({ "id": i, "v": [i, 0], "year": 2000 + i % 20, "lang": if i.is_multiple_of(2) { "de" } else { "en" } })
+    let lang = if i.is_multiple_of(2) { "de" } else { "en" };
+    json!({ "id": i, "v": [i, 0], "year": 2000 + i % 20, "lang": lang })
 }
 
 /// Returns the ids of the neighbours of a query.
