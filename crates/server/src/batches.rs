@@ -126,7 +126,10 @@ impl<S: BatchSearch> Batches<S> {
         if is_first {
             tokio::spawn(self.clone().run(key));
         }
-        receiver.await.map_err(|_| Refusal::stopping())?
+        match tokio::time::timeout(self.0.limits.time, receiver).await {
+            Ok(answer) => answer.map_err(|_| Refusal::stopping())?,
+            Err(_) => Err(Refusal::late()),
+        }
     }
 
     /// Answers the waiting requests of a kind, once a thread is free.
@@ -141,13 +144,12 @@ impl<S: BatchSearch> Batches<S> {
             answered
         });
         match answered.await {
-            Ok(Ok(answers)) => {
+            Ok(answers) => {
                 senders.into_iter().zip(answers).for_each(|(sender, answer)| {
                     // A request that is gone needs no answer.
-                    let _ = sender.send(Ok(answer));
+                    let _ = sender.send(answer);
                 });
             }
-            Ok(Err(refusal)) => refuse_all(senders, &refusal),
             Err(error) => refuse_all(senders, &unfinished(&error)),
         }
     }
@@ -182,7 +184,8 @@ fn refuse_all<A>(senders: Vec<AnswerSender<A>>, refusal: &Refusal) {
     }
 }
 
-type BatchAnswers<S> = Result<Vec<<S as BatchSearch>::Answer>, Refusal>;
+/// The answer to each request of a batch.
+type BatchAnswers<S> = Vec<Result<<S as BatchSearch>::Answer, Refusal>>;
 
 /// Joins the queries of requests. Returns the senders of their answers, and the work.
 fn prepare<S: BatchSearch>(
@@ -203,25 +206,53 @@ fn prepare<S: BatchSearch>(
     }
     let work = move || {
         drop(own);
-        let mut parts: Vec<Range<usize>> = Vec::with_capacity(queries.len());
-        for given in &queries {
-            let start = parts.last().map_or(0, |last| last.end);
-            parts.push(start..start + given.count());
+        let control = Control { cancel: Some(cancel.flag()), deadline: Some(deadline) };
+        let together = answer_together(&*search, &queries, control);
+        match together {
+            Ok(answers) => answers.into_iter().map(Ok).collect(),
+            Err(refusal) if queries.len() == 1 => vec![Err(refusal)],
+            // The queries of one request may be invalid, which is not the fault of the others.
+            Err(_) => queries.iter().map(|given| answer_alone(&*search, given, control)).collect(),
         }
-        let Some(joined) = joined(queries)? else { return Ok(Vec::new()) };
-        search.answer(&joined, &parts, Control { cancel: Some(cancel.flag()), deadline: Some(deadline) })
     };
     (senders, work)
 }
 
+/// Answers the queries of several requests as one batch.
+fn answer_together<S: BatchSearch>(
+    search: &S,
+    queries: &[VectorFile],
+    control: Control<'_>,
+) -> Result<Vec<S::Answer>, Refusal> {
+    let mut parts: Vec<Range<usize>> = Vec::with_capacity(queries.len());
+    for given in queries {
+        let start = parts.last().map_or(0, |last| last.end);
+        parts.push(start..start + given.count());
+    }
+    match joined(queries)? {
+        Some(joined) => search.answer(&joined, &parts, control),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// Answers the queries of one request.
+fn answer_alone<S: BatchSearch>(
+    search: &S,
+    queries: &VectorFile,
+    control: Control<'_>,
+) -> Result<S::Answer, Refusal> {
+    let answers = search.answer(queries, std::slice::from_ref(&(0..queries.count())), control)?;
+    answers.into_iter().next().ok_or_else(Refusal::stopping)
+}
+
 /// Joins vectors of the same element and dimension.
-fn joined(mut all: Vec<VectorFile>) -> Result<Option<VectorFile>, Refusal> {
+fn joined(all: &[VectorFile]) -> Result<Option<VectorFile>, Refusal> {
     if all.len() <= 1 {
-        return Ok(all.pop());
+        return Ok(all.first().cloned());
     }
     let (element, dim) = (all[0].element(), all[0].dim());
     let mut bytes = Vec::with_capacity(all.iter().map(|some| some.data_bytes() as usize).sum());
-    for some in &all {
+    for some in all {
         bytes.extend_from_slice(some.rows(0..some.count()).unwrap_or_default());
     }
     let joined = VectorFile::from_rows(element, dim, bytes);

@@ -18,11 +18,11 @@ use std::time::{Duration, Instant};
 
 /// The most time that a deletion waits for requests to the same collection.
 const DELETE_WAIT: Duration = Duration::from_secs(30);
+/// The interval at which it looks whether they have ended.
+const DELETE_POLL: Duration = Duration::from_millis(5);
 /// How long a successful listing answers the question whether the server is ready: nobody needs a key to ask
 /// it, and in a bucket each listing is paid for.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
-/// The interval at which it looks whether they have ended.
-const DELETE_POLL: Duration = Duration::from_millis(5);
 
 /// The collections and indexes of a folder.
 pub(crate) struct Entries {
@@ -201,9 +201,10 @@ impl<T> OpenHandles<T> {
         evicted
     }
 
+    /// Returns the handles that are open. It does not wait for those that are being opened or removed.
     fn all(&self) -> Vec<(EntryName, Arc<T>)> {
-        let slots: Vec<_> = self.slots().iter().map(|(name, slot)| (name.clone(), slot.clone())).collect();
-        slots.into_iter().filter_map(|(name, slot)| Some((name, slot.get()?))).collect()
+        let opened = |slot: &HandleSlot<T>| slot.handle.try_read().ok()?.clone();
+        self.slots().iter().filter_map(|(name, slot)| Some((name.clone(), opened(slot)?))).collect()
     }
 }
 

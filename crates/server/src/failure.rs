@@ -90,6 +90,11 @@ impl Refusal {
         Refusal::with_status(StatusCode::TOO_MANY_REQUESTS, Kind::Busy, message)
     }
 
+    /// The time of the request is over before its work began.
+    pub(crate) fn late() -> Refusal {
+        Refusal::new(Kind::Timeout, "the time of the request was over before a thread was free for it")
+    }
+
     /// The server is being stopped.
     pub(crate) fn stopping() -> Refusal {
         Refusal::new(Kind::Cancelled, "the server is being stopped; send the request again")

@@ -54,7 +54,8 @@ impl Work {
         let cancel = CancelFlag::default();
         let _attendance = cancel.attend();
         let place = self.waiting.take()?;
-        let permit = self.threads.clone().acquire_owned().await.map_err(|_| Refusal::stopping())?;
+        let permit = tokio::time::timeout(self.time, self.threads.clone().acquire_owned()).await;
+        let permit = permit.map_err(|_| Refusal::late())?.map_err(|_| Refusal::stopping())?;
         drop(place);
         let work = move || {
             let _permit = permit;

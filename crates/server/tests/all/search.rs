@@ -60,6 +60,32 @@ fn searches_that_arrive_together_get_their_own_answers() {
 }
 
 #[test]
+fn a_search_that_is_refused_does_not_refuse_those_beside_it() {
+    let server = TestServer::start();
+    server.create_filled("words", 300);
+    std::thread::scope(|scope| {
+        for caller in 0..16_u64 {
+            let server = &server;
+            scope.spawn(move || {
+                for i in 0..20 {
+                    let at = (caller * 20 + i) % 300;
+                    let is_wrong = caller % 4 == 0;
+                    // The first number is too large for f32.
+                    let vector = if is_wrong { json!([1e39, 0]) } else { json!([at, 0]) };
+                    let answer =
+                        server.send("/v1/collections/words/search", json!({ "vector": vector, "k": 1 }));
+                    if is_wrong {
+                        assert_eq!(answer.status, 400, "{}", answer.json);
+                    } else {
+                        assert_eq!(ids(&answer.ok(), 0), [at]);
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
 fn queries_and_answers_can_be_arrow() {
     let server = TestServer::start();
     server.create_filled("words", 50);
