@@ -32,7 +32,7 @@ pub(crate) fn arrow(
     rows: ArrowRows,
     others: impl IntoIterator<Item = (HeaderName, String)>,
 ) -> Result<Response, Refusal> {
-    let mut response = ([(header::CONTENT_TYPE, ARROW)], rows.to_stream()?).into_response();
+    let mut response = ([(header::CONTENT_TYPE, ARROW)], rows.into_stream()?).into_response();
     for (name, value) in others {
         // Text of other alphabets is left out, as headers cannot have it.
         if let Ok(value) = value.parse() {
@@ -50,11 +50,11 @@ pub(crate) struct AnswerRows {
 }
 
 impl AnswerRows {
-    pub(crate) fn to_json_rows(self) -> Result<JsonRows, CollectionError> {
+    pub(crate) fn into_json_rows(self) -> Result<JsonRows, CollectionError> {
         JsonRows::new(self.ids, &self.columns, self.vectors)
     }
 
-    pub(crate) fn to_arrow_rows(self) -> Result<ArrowRows, CollectionError> {
+    pub(crate) fn into_arrow_rows(self) -> Result<ArrowRows, CollectionError> {
         ArrowRows::new(&self.ids, &self.columns, self.vectors)
     }
 }

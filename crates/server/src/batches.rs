@@ -135,7 +135,7 @@ impl<S: BatchSearch> Batches<S> {
     /// Answers the waiting requests of a kind, once a thread is free.
     async fn run(self, key: BatchKey) {
         let Ok(permit) = self.0.limits.threads.clone().acquire_owned().await else { return };
-        let Some((search, requests)) = self.take(&key) else { return };
+        let Some(WaitingBatch { search, requests }) = self.take(&key) else { return };
         let deadline = Instant::now() + self.0.limits.time;
         let (senders, work) = prepare(search, requests, deadline);
         let answered = tokio::task::spawn_blocking(move || {
@@ -155,7 +155,7 @@ impl<S: BatchSearch> Batches<S> {
     }
 
     /// Takes the requests of the next batch. If others remain, they get a batch of their own.
-    fn take(&self, key: &BatchKey) -> Option<(Arc<S>, Vec<WaitingSearch<S::Answer>>)> {
+    fn take(&self, key: &BatchKey) -> Option<WaitingBatch<S>> {
         let mut waiting = self.waiting();
         let batch = waiting.get_mut(key)?;
         let mut queries = 0;
@@ -172,7 +172,7 @@ impl<S: BatchSearch> Batches<S> {
         } else {
             tokio::spawn(self.clone().run(key.clone()));
         }
-        Some((search, requests))
+        Some(WaitingBatch { search, requests })
     }
 }
 

@@ -91,10 +91,10 @@ impl Replays {
         if let Some(found) = kept.answers.get(&key) {
             return found.clone();
         }
-        if kept.order.len() >= MAX_ANSWERS {
-            if let Some(oldest) = kept.order.pop_front() {
-                kept.answers.remove(&oldest);
-            }
+        if kept.order.len() >= MAX_ANSWERS
+            && let Some(oldest) = kept.order.pop_front()
+        {
+            kept.answers.remove(&oldest);
         }
         let new = KeptAnswer { request, answer: Arc::default() };
         kept.order.push_back(key.clone());

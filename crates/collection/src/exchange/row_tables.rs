@@ -159,7 +159,7 @@ impl ArrowRows {
     ///
     /// # Errors
     /// [`CollectionError::Arrow`].
-    pub fn to_stream(self) -> Result<Vec<u8>, CollectionError> {
+    pub fn into_stream(self) -> Result<Vec<u8>, CollectionError> {
         let table = RecordBatch::try_new(Arc::new(ArrowSchema::new(self.fields)), self.columns)?;
         let mut writer = StreamWriter::try_new(Vec::new(), &table.schema())?;
         writer.write(&table)?;

@@ -95,7 +95,7 @@ fn answer_rows(fetched: FetchedRows, fields: &[String]) -> AnswerRows {
 
 /// Converts rows to JSON values.
 fn values_of(rows: AnswerRows) -> Result<Vec<Value>, Refusal> {
-    let rows = rows.to_json_rows()?;
+    let rows = rows.into_json_rows()?;
     rows.iter()
         .map(|row| {
             serde_json::to_value(row)
@@ -133,7 +133,7 @@ pub(super) async fn get(
         let fetched = FetchedRows { ids: found.ids, columns: found.columns, vectors: found.vectors };
         let rows = answer_rows(fetched, &vectors);
         if accepts_arrow(&headers) {
-            return arrow(rows.to_arrow_rows()?, []);
+            return arrow(rows.into_arrow_rows()?, []);
         }
         json(&RowsAnswer { rows: values_of(rows)?, missing })
     });
@@ -196,7 +196,7 @@ pub(super) async fn scan(
         let (rows, next) = read_page(&collection, &what, control)?;
         if accepts_arrow(&headers) {
             let next = next.map(|next| to_json(&next)).transpose()?;
-            return arrow(rows.to_arrow_rows()?, next.map(|next| (NEXT, next)));
+            return arrow(rows.into_arrow_rows()?, next.map(|next| (NEXT, next)));
         }
         json(&PageAnswer { rows: values_of(rows)?, next })
     });
