@@ -315,7 +315,8 @@ mod tests {
 
     #[test]
     fn searches_that_wait_become_one_batch_and_get_their_own_answers() {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
         let (open, sizes) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
         let batches = batches();
         let ask = |first: u8| {
@@ -345,7 +346,8 @@ mod tests {
 
     #[test]
     fn a_batch_whose_requests_have_left_is_cancelled() {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
         let (open, sizes) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
         let batches = batches();
         runtime.block_on(async {
