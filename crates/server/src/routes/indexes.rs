@@ -1,7 +1,7 @@
 //! Indexes: they are searched, and do not change.
 
 use super::collections::{ListingPage, NamesAnswer};
-use super::wire::{ErrorAnswer, check_size, effort_of, queries_of, vectors_of};
+use super::wire::{ErrorAnswer, check_size, check_vector_bytes, effort_of, queries_of, vectors_of};
 use crate::access::Readable;
 use crate::answer::json;
 use crate::body::JsonBody;
@@ -249,6 +249,7 @@ pub(super) async fn get(
         let message = format!("{} ids are too many for one request; send at most {MAX_IDS}", ids.len());
         return Err(Refusal::invalid(message));
     }
+    check_vector_bytes(ids.len(), index.element().row_bytes(index.dim()))?;
     let work = move |control: Control<'_>| {
         let found = index.vectors(&ids, control)?;
         let packed = found.element == Element::B1;

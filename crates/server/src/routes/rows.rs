@@ -1,6 +1,6 @@
 //! Reading rows: by ids, page by page, and counting them.
 
-use super::wire::{ErrorAnswer, GivenFilter, GivenId, filter_of, ids_of};
+use super::wire::{ErrorAnswer, GivenFilter, GivenId, check_vector_bytes, filter_of, ids_of};
 use crate::access::Readable;
 use crate::answer::{AnswerRows, arrow, json, json_text, to_json};
 use crate::body::{JsonBody, accepts_arrow};
@@ -9,9 +9,9 @@ use crate::state::Shared;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, StatusCode};
 use axum::response::Response;
+use bathyal_collection::exchange::JsonRow;
 use bathyal_collection::{Collection, FetchedRows, Projection, Schema};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use std::collections::HashSet;
 use std::sync::Arc;
 use utoipa::ToSchema;
@@ -41,9 +41,9 @@ pub(super) struct RowsById {
 
 /// Rows that were found by their ids.
 #[derive(Serialize, ToSchema)]
-pub(super) struct RowsAnswer {
-    #[schema(value_type = Vec<Value>)]
-    rows: Vec<Value>,
+pub(super) struct RowsAnswer<'a> {
+    #[schema(value_type = Vec<serde_json::Value>)]
+    rows: Vec<JsonRow<'a>>,
     /// The ids without a row.
     missing: Vec<GivenId>,
 }
@@ -66,9 +66,9 @@ pub(super) struct RowsPage {
 
 /// A page of rows, in the order of their ids. Each page has the rows of its own moment.
 #[derive(Serialize, ToSchema)]
-pub(super) struct PageAnswer {
-    #[schema(value_type = Vec<Value>)]
-    rows: Vec<Value>,
+pub(super) struct PageAnswer<'a> {
+    #[schema(value_type = Vec<serde_json::Value>)]
+    rows: Vec<JsonRow<'a>>,
     /// The value of `after` for the next page; absent on the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<GivenId>,
@@ -93,15 +93,13 @@ fn answer_rows(fetched: FetchedRows, fields: &[String]) -> AnswerRows {
     AnswerRows { ids, columns, vectors: fields.iter().cloned().zip(vectors).collect() }
 }
 
-/// Converts rows to JSON values.
-fn values_of(rows: AnswerRows) -> Result<Vec<Value>, Refusal> {
-    let rows = rows.into_json_rows()?;
-    rows.iter()
-        .map(|row| {
-            serde_json::to_value(row)
-                .map_err(|error| Refusal::new(bathyal_console::Kind::Internal, error.to_string()))
-        })
-        .collect()
+/// Returns the bytes of the vectors of a row in these fields.
+fn vector_bytes(schema: &Schema, fields: &[String]) -> Result<usize, Refusal> {
+    let mut bytes = 0;
+    for name in fields {
+        bytes += schema.vectors[schema.field(Some(name))?].row_bytes();
+    }
+    Ok(bytes)
 }
 
 /// Returns rows by their ids.
@@ -124,7 +122,9 @@ pub(super) async fn get(
     let entries = shared.entries.clone();
     let work = shared.work.run(move |control| {
         let collection = entries.collection(&name)?;
-        let ids = ids_of(collection.schema().id_kind, &given)?;
+        let schema = collection.schema();
+        check_vector_bytes(given.len(), vector_bytes(&schema, &vectors)?)?;
+        let ids = ids_of(schema.id_kind, &given)?;
         let what = Projection { columns, vectors: vectors.clone() };
         let found = collection.get(&ids, &what, control)?;
         let places: HashSet<u32> = found.places.iter().copied().collect();
@@ -135,17 +135,15 @@ pub(super) async fn get(
         if accepts_arrow(&headers) {
             return arrow(rows.into_arrow_rows()?, []);
         }
-        json(&RowsAnswer { rows: values_of(rows)?, missing })
+        let rows = rows.into_json_rows()?;
+        json(&RowsAnswer { rows: rows.iter().collect(), missing })
     });
     work.await
 }
 
 /// Returns the most rows of a page.
 fn page_rows(schema: &Schema, what: &RowsPage) -> Result<usize, Refusal> {
-    let mut row_bytes = 1;
-    for name in &what.vectors {
-        row_bytes += schema.vectors[schema.field(Some(name))?].row_bytes();
-    }
+    let row_bytes = 1 + vector_bytes(schema, &what.vectors)?;
     match what.limit {
         Some(0) => Err(Refusal::invalid("limit is 0; ask for at least one row")),
         limit => Ok(limit.unwrap_or(PAGE_ROWS).min(MAX_PAGE_ROWS).min(PAGE_BYTES / row_bytes).max(1)),
@@ -198,7 +196,8 @@ pub(super) async fn scan(
             let next = next.map(|next| to_json(&next)).transpose()?;
             return arrow(rows.into_arrow_rows()?, next.map(|next| (NEXT, next)));
         }
-        json(&PageAnswer { rows: values_of(rows)?, next })
+        let rows = rows.into_json_rows()?;
+        json(&PageAnswer { rows: rows.iter().collect(), next })
     });
     work.await
 }

@@ -1,7 +1,8 @@
 //! Search of a collection.
 
 use super::wire::{
-    ErrorAnswer, GivenFilter, GivenId, check_size, effort_of, filter_of, ids_of, queries_of, vectors_of,
+    ErrorAnswer, GivenFilter, GivenId, check_size, check_vector_bytes, effort_of, filter_of, ids_of,
+    queries_of, vectors_of,
 };
 use crate::access::Readable;
 use crate::answer::{arrow, json};
@@ -181,6 +182,9 @@ pub(super) async fn search(
     let field = &schema.vectors[schema.field(given.field.as_deref())?];
     let ReadSearch { request, explain } = given.read(&schema)?;
     check_size(queries.count(), request.k)?;
+    if request.vectors {
+        check_vector_bytes(queries.count() * request.k, field.row_bytes())?;
+    }
     let key = key_of(&collection, &request);
     let searched = collection.clone();
     let search = move || CollectionSearch { collection: searched, request };

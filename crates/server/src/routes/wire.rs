@@ -12,6 +12,9 @@ use utoipa::ToSchema;
 /// The most neighbours that the answers to one request have together.
 const MAX_NEIGHBORS: usize = 1_000_000;
 
+/// The most bytes of vectors that an answer has.
+const MAX_VECTOR_BYTES: usize = 64 << 20;
+
 /// The error of every operation, as `Refusal` writes it.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ErrorAnswer {
@@ -128,6 +131,17 @@ pub(crate) fn check_size(queries: usize, k: usize) -> Result<(), Refusal> {
     }
 }
 
+/// Refuses an answer with too many vectors.
+pub(crate) fn check_vector_bytes(rows: usize, row_bytes: usize) -> Result<(), Refusal> {
+    match rows.checked_mul(row_bytes) {
+        Some(bytes) if bytes <= MAX_VECTOR_BYTES => Ok(()),
+        _ => Err(Refusal::invalid(format!(
+            "{rows} vectors of {row_bytes} bytes are too many for one answer, which may have \
+             {MAX_VECTOR_BYTES} bytes of vectors; ask for fewer rows at once"
+        ))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,5 +175,7 @@ mod tests {
     fn answers_that_are_too_large_are_refused() {
         check_size(1000, 1000).unwrap();
         assert!(check_size(1001, 1000).is_err() && check_size(usize::MAX, 2).is_err());
+        check_vector_bytes(16 << 10, 4096).unwrap();
+        assert!(check_vector_bytes(16 << 10, 4097).is_err() && check_vector_bytes(usize::MAX, 2).is_err());
     }
 }

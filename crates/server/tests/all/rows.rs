@@ -139,6 +139,21 @@ fn rows_that_do_not_fit_are_refused_with_their_position() {
 }
 
 #[test]
+fn answers_with_too_many_vectors_are_refused() {
+    let server = TestServer::start();
+    let vectors = json!([{ "name": "v", "dim": 4096, "element": "f32", "metric": "l2" }]);
+    let schema = json!({ "id": "u64", "vectors": vectors });
+    server.send("/v1/collections", json!({ "name": "long", "schema": schema })).ok();
+    let ids: Vec<u64> = (0..5000).collect();
+    let get = |body: Value| server.send("/v1/collections/long/get", body);
+    let refused = get(json!({ "ids": ids, "vectors": ["v"] })).refused(400, "invalid_argument");
+    assert!(refused.contains("5000 vectors of 16384 bytes are too many"), "{refused}");
+    assert_eq!(get(json!({ "ids": ids })).ok()["missing"].as_array().unwrap().len(), 5000);
+    let search = json!({ "vector": vec![0; 4096], "k": 5000, "with_vectors": true });
+    server.send("/v1/collections/long/search", search).refused(400, "invalid_argument");
+}
+
+#[test]
 fn a_write_with_the_same_idempotency_key_is_done_once() {
     let server = TestServer::start();
     server.create("words");
