@@ -57,7 +57,10 @@ impl FromRequest<Arc<Shared>> for WholeBody {
         let is_arrow = is_type(&parts.headers, header::CONTENT_TYPE, ARROW);
         let is_named = parts.headers.contains_key(header::CONTENT_TYPE);
         if is_named && !is_arrow && !is_type(&parts.headers, header::CONTENT_TYPE, JSON) {
-            let message = format!("the body has an unknown Content-Type; send {JSON} or {ARROW}");
+            let message = format!(
+                "the body has an unknown Content-Type; send the header `Content-Type: {JSON}` with JSON, or \
+                 {ARROW}"
+            );
             return Err(Refusal::with_status(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 Kind::InvalidArgument,

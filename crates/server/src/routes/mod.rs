@@ -107,6 +107,7 @@ async fn wrong_method() -> impl IntoResponse {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     #[test]
     fn every_operation_is_described() {
@@ -120,5 +121,13 @@ mod tests {
         });
         assert_eq!((paths.len(), described.count()), (22, 24));
         assert!(paths.keys().all(|path| path.starts_with("/v1/")));
+        let operations = paths.values().flat_map(|path| path.as_object().unwrap().values());
+        let names: BTreeSet<&str> =
+            operations.filter_map(|operation| operation["operationId"].as_str()).collect();
+        assert_eq!(names.len(), 24, "{names:?}");
+        let listed = &document["paths"]["/v1/collections"]["get"]["parameters"];
+        for parameter in listed.as_array().unwrap() {
+            assert_eq!((&parameter["in"], &parameter["required"]), (&"query".into(), &false.into()));
+        }
     }
 }
