@@ -130,7 +130,8 @@ fn tables_of(collection: &Collection) -> RowTables {
 
 /// Adds rows with new ids.
 #[utoipa::path(
-    post, path = "/v1/collections/{name}/add", operation_id = "add_rows", tag = "rows", request_body = GivenRows,
+    post, path = "/v1/collections/{name}/add",
+    operation_id = "add_rows", tag = "rows", request_body = GivenRows,
     params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header)),
     responses((status = 200, body = WrittenAnswer), (status = "4XX", body = ErrorAnswer))
 )]
@@ -144,7 +145,8 @@ pub(super) async fn add(request: ChangeRequest) -> Result<Response, Refusal> {
 
 /// Adds rows, and replaces those with the same ids.
 #[utoipa::path(
-    post, path = "/v1/collections/{name}/upsert", operation_id = "upsert_rows", tag = "rows", request_body = GivenRows,
+    post, path = "/v1/collections/{name}/upsert",
+    operation_id = "upsert_rows", tag = "rows", request_body = GivenRows,
     params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header)),
     responses((status = 200, body = WrittenAnswer), (status = "4XX", body = ErrorAnswer))
 )]
@@ -158,7 +160,8 @@ pub(super) async fn upsert(request: ChangeRequest) -> Result<Response, Refusal> 
 
 /// Changes columns of rows; others keep their values.
 #[utoipa::path(
-    post, path = "/v1/collections/{name}/update", operation_id = "update_rows", tag = "rows", request_body = GivenRows,
+    post, path = "/v1/collections/{name}/update",
+    operation_id = "update_rows", tag = "rows", request_body = GivenRows,
     params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header)),
     responses((status = 200, body = WrittenAnswer), (status = "4XX", body = ErrorAnswer))
 )]
@@ -173,7 +176,8 @@ pub(super) async fn update(request: ChangeRequest) -> Result<Response, Refusal> 
 
 /// Deletes rows by their ids, or those that match a filter.
 #[utoipa::path(
-    post, path = "/v1/collections/{name}/delete", operation_id = "delete_rows", tag = "rows", request_body = DeletedRows,
+    post, path = "/v1/collections/{name}/delete",
+    operation_id = "delete_rows", tag = "rows", request_body = DeletedRows,
     params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header)),
     responses((status = 200, body = WrittenAnswer), (status = "4XX", body = ErrorAnswer))
 )]

@@ -135,7 +135,8 @@ impl CollectionAnswer {
 
 /// Lists collections.
 #[utoipa::path(
-    get, path = "/v1/collections", operation_id = "list_collections", tag = "collections", params(ListingPage),
+    get, path = "/v1/collections",
+    operation_id = "list_collections", tag = "collections", params(ListingPage),
     responses((status = 200, body = NamesAnswer), (status = "4XX", body = ErrorAnswer))
 )]
 pub(super) async fn list(
@@ -152,7 +153,8 @@ pub(super) async fn list(
 
 /// Creates a collection.
 #[utoipa::path(
-    post, path = "/v1/collections", operation_id = "create_collection", tag = "collections", request_body = NewCollection,
+    post, path = "/v1/collections",
+    operation_id = "create_collection", tag = "collections", request_body = NewCollection,
     responses((status = 201, body = CollectionAnswer), (status = "4XX", body = ErrorAnswer))
 )]
 pub(super) async fn create(
@@ -171,7 +173,8 @@ pub(super) async fn create(
 
 /// Describes a collection.
 #[utoipa::path(
-    get, path = "/v1/collections/{name}", operation_id = "describe_collection", tag = "collections", params(("name" = String, Path)),
+    get, path = "/v1/collections/{name}",
+    operation_id = "describe_collection", tag = "collections", params(("name" = String, Path)),
     responses((status = 200, body = CollectionAnswer), (status = "4XX", body = ErrorAnswer))
 )]
 pub(super) async fn describe(
@@ -196,7 +199,8 @@ pub(super) struct RemovedAnswer {
 
 /// Removes a collection with all of its rows. Requests to it that run already end first.
 #[utoipa::path(
-    delete, path = "/v1/collections/{name}", operation_id = "remove_collection", tag = "collections", params(("name" = String, Path)),
+    delete, path = "/v1/collections/{name}",
+    operation_id = "remove_collection", tag = "collections", params(("name" = String, Path)),
     responses((status = 200, body = RemovedAnswer), (status = "4XX", body = ErrorAnswer))
 )]
 pub(super) async fn remove(

@@ -97,7 +97,8 @@ async fn opened(shared: &Shared, name: &EntryName) -> Result<Arc<Index>, Refusal
 
 /// Lists indexes.
 #[utoipa::path(
-    get, path = "/v1/indexes", operation_id = "list_indexes", tag = "indexes", params(ListingPage),
+    get, path = "/v1/indexes",
+    operation_id = "list_indexes", tag = "indexes", params(ListingPage),
     responses((status = 200, body = NamesAnswer), (status = "4XX", body = ErrorAnswer))
 )]
 pub(super) async fn list(
@@ -114,7 +115,8 @@ pub(super) async fn list(
 
 /// Describes an index.
 #[utoipa::path(
-    get, path = "/v1/indexes/{name}", operation_id = "describe_index", tag = "indexes", params(("name" = String, Path)),
+    get, path = "/v1/indexes/{name}",
+    operation_id = "describe_index", tag = "indexes", params(("name" = String, Path)),
     responses((status = 200, body = IndexAnswer), (status = "4XX", body = ErrorAnswer))
 )]
 pub(super) async fn describe(
@@ -139,7 +141,8 @@ fn queries_for(index: &Index, vectors: &[Vec<f32>]) -> Result<VectorFile, Refusa
 
 /// Searches for the nearest vectors.
 #[utoipa::path(
-    post, path = "/v1/indexes/{name}/search", operation_id = "search_index", tag = "indexes", request_body = GivenIndexSearch,
+    post, path = "/v1/indexes/{name}/search",
+    operation_id = "search_index", tag = "indexes", request_body = GivenIndexSearch,
     params(("name" = String, Path)),
     responses((status = 200, body = VectorsAnswer), (status = "4XX", body = ErrorAnswer))
 )]
@@ -189,7 +192,8 @@ pub(super) struct GivenRange {
 
 /// Finds all vectors within a distance of each query.
 #[utoipa::path(
-    post, path = "/v1/indexes/{name}/range", operation_id = "search_index_range", tag = "indexes", request_body = GivenRange,
+    post, path = "/v1/indexes/{name}/range",
+    operation_id = "search_index_range", tag = "indexes", request_body = GivenRange,
     params(("name" = String, Path)),
     responses((status = 200, body = VectorsAnswer), (status = "4XX", body = ErrorAnswer))
 )]
@@ -234,7 +238,8 @@ struct StoredVectorsAnswer {
 
 /// Returns vectors by their ids. Bits are returned as bytes, eight in each.
 #[utoipa::path(
-    post, path = "/v1/indexes/{name}/get", operation_id = "get_vectors", tag = "indexes", request_body = VectorsById,
+    post, path = "/v1/indexes/{name}/get",
+    operation_id = "get_vectors", tag = "indexes", request_body = VectorsById,
     params(("name" = String, Path)),
     responses((status = 200, body = StoredVectorsAnswer), (status = "4XX", body = ErrorAnswer))
 )]
@@ -271,7 +276,8 @@ pub(super) async fn get(
 
 /// Returns the counters of an index since it was opened.
 #[utoipa::path(
-    get, path = "/v1/indexes/{name}/stats", operation_id = "index_stats", tag = "indexes", params(("name" = String, Path)),
+    get, path = "/v1/indexes/{name}/stats",
+    operation_id = "index_stats", tag = "indexes", params(("name" = String, Path)),
     responses((status = 200, body = serde_json::Value), (status = "4XX", body = ErrorAnswer))
 )]
 pub(super) async fn stats(

@@ -57,7 +57,8 @@ async fn run<T: Serialize>(
 
 /// Writes the rows in memory as a segment.
 #[utoipa::path(
-    post, path = "/v1/collections/{name}/flush", operation_id = "flush_collection", tag = "maintenance", params(("name" = String, Path)),
+    post, path = "/v1/collections/{name}/flush",
+    operation_id = "flush_collection", tag = "maintenance", params(("name" = String, Path)),
     responses((status = 200, body = NoOptions), (status = "4XX", body = ErrorAnswer))
 )]
 pub(super) async fn flush(
@@ -82,7 +83,8 @@ pub(super) struct GivenCompaction {
 
 /// Merges segments, and frees the space of deleted rows.
 #[utoipa::path(
-    post, path = "/v1/collections/{name}/compact", operation_id = "compact_collection", tag = "maintenance", request_body = GivenCompaction,
+    post, path = "/v1/collections/{name}/compact",
+    operation_id = "compact_collection", tag = "maintenance", request_body = GivenCompaction,
     params(("name" = String, Path)),
     responses((status = 200, body = serde_json::Value), (status = "4XX", body = ErrorAnswer))
 )]
@@ -107,7 +109,8 @@ pub(super) struct FaultsAnswer {
 
 /// Checks every byte of a collection.
 #[utoipa::path(
-    post, path = "/v1/collections/{name}/verify", operation_id = "verify_collection", tag = "maintenance", params(("name" = String, Path)),
+    post, path = "/v1/collections/{name}/verify",
+    operation_id = "verify_collection", tag = "maintenance", params(("name" = String, Path)),
     responses((status = 200, body = FaultsAnswer), (status = "4XX", body = ErrorAnswer))
 )]
 pub(super) async fn verify(
@@ -119,7 +122,8 @@ pub(super) async fn verify(
 
 /// Opens the indexes of all segments, so that later searches find them in memory.
 #[utoipa::path(
-    post, path = "/v1/collections/{name}/warm", operation_id = "warm_collection", tag = "maintenance", params(("name" = String, Path)),
+    post, path = "/v1/collections/{name}/warm",
+    operation_id = "warm_collection", tag = "maintenance", params(("name" = String, Path)),
     responses((status = 200, body = serde_json::Value), (status = "4XX", body = ErrorAnswer))
 )]
 pub(super) async fn warm(
@@ -145,7 +149,8 @@ pub(super) struct GivenCopy {
 
 /// Copies the current rows of a collection to a new one, while others go on writing.
 #[utoipa::path(
-    post, path = "/v1/collections/{name}/copy", operation_id = "copy_collection", tag = "maintenance", request_body = GivenCopy,
+    post, path = "/v1/collections/{name}/copy",
+    operation_id = "copy_collection", tag = "maintenance", request_body = GivenCopy,
     params(("name" = String, Path)),
     responses((status = 200, body = serde_json::Value), (status = "4XX", body = ErrorAnswer))
 )]
@@ -179,7 +184,8 @@ pub(super) struct GivenCalibration {
 /// Measures which effort reaches which recall with given queries. Searches that ask for a recall use it from
 /// then on.
 #[utoipa::path(
-    post, path = "/v1/collections/{name}/calibrate", operation_id = "calibrate_collection", tag = "maintenance", request_body = GivenCalibration,
+    post, path = "/v1/collections/{name}/calibrate",
+    operation_id = "calibrate_collection", tag = "maintenance", request_body = GivenCalibration,
     params(("name" = String, Path)),
     responses((status = 200, body = serde_json::Value), (status = "4XX", body = ErrorAnswer))
 )]

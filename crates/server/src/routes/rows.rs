@@ -104,7 +104,8 @@ fn vector_bytes(schema: &Schema, fields: &[String]) -> Result<usize, Refusal> {
 
 /// Returns rows by their ids.
 #[utoipa::path(
-    post, path = "/v1/collections/{name}/get", operation_id = "get_rows", tag = "rows", request_body = RowsById,
+    post, path = "/v1/collections/{name}/get",
+    operation_id = "get_rows", tag = "rows", request_body = RowsById,
     params(("name" = String, Path)),
     responses((status = 200, body = RowsAnswer), (status = "4XX", body = ErrorAnswer))
 )]
@@ -177,7 +178,8 @@ fn read_page(
 
 /// Returns the rows that match a filter, page by page.
 #[utoipa::path(
-    post, path = "/v1/collections/{name}/scan", operation_id = "scan_rows", tag = "rows", request_body = RowsPage,
+    post, path = "/v1/collections/{name}/scan",
+    operation_id = "scan_rows", tag = "rows", request_body = RowsPage,
     params(("name" = String, Path)),
     responses((status = 200, body = PageAnswer), (status = "4XX", body = ErrorAnswer))
 )]
@@ -204,7 +206,8 @@ pub(super) async fn scan(
 
 /// Counts the rows, or those that match a filter.
 #[utoipa::path(
-    post, path = "/v1/collections/{name}/count", operation_id = "count_rows", tag = "rows", request_body = CountedRows,
+    post, path = "/v1/collections/{name}/count",
+    operation_id = "count_rows", tag = "rows", request_body = CountedRows,
     params(("name" = String, Path)),
     responses((status = 200, body = CountAnswer), (status = "4XX", body = ErrorAnswer))
 )]

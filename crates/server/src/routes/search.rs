@@ -165,7 +165,8 @@ async fn opened(shared: &Shared, name: &EntryName) -> Result<Arc<OpenCollection>
 /// columns `query` and
 /// `distance` besides those of the rows.
 #[utoipa::path(
-    post, path = "/v1/collections/{name}/search", operation_id = "search_rows", tag = "search", request_body = GivenSearch,
+    post, path = "/v1/collections/{name}/search",
+    operation_id = "search_rows", tag = "search", request_body = GivenSearch,
     params(("name" = String, Path)),
     responses((status = 200, body = SearchAnswer), (status = "4XX", body = ErrorAnswer))
 )]
