@@ -4,8 +4,10 @@ use bathyal_console::{Console, Failure, Kind};
 use bathyal_index::OpenOptions;
 use bathyal_server::{Server, ServerError, ServerOptions, TlsFiles, default_keys_file, install_log};
 use serde::Serialize;
+use std::path::Path;
 use std::time::Duration;
 
+use super::memory_node::is_address;
 use crate::arguments::{LogForm, ServeArguments};
 
 /// Interval at which Ctrl-C is checked.
@@ -23,6 +25,7 @@ pub(super) fn run(arguments: &ServeArguments, console: &Console) -> Result<(), F
     let Some(data) = &arguments.data else {
         return Err(Failure::usage("the folder to serve is missing: bathyal serve DATA"));
     };
+    check_effects(arguments, data)?;
     let keys = match &arguments.keys {
         Some(keys) => keys.clone(),
         None => default_keys_file().map_err(failure)?,
@@ -68,6 +71,24 @@ pub(super) fn run(arguments: &ServeArguments, console: &Console) -> Result<(), F
     }
     server.stop();
     console.answer(&answer, "serve: stopped; all acknowledged writes are on disk")
+}
+
+/// Refuses options that would have no effect.
+fn check_effects(arguments: &ServeArguments, data: &Path) -> Result<(), Failure> {
+    let refuse = |reason: &str| Err(Failure::usage(format!("{reason}; leave it out")));
+    if !arguments.store.options()?.is_empty() && !is_address(data) {
+        return refuse("--store-option applies to addresses, and DATA is a folder");
+    }
+    if arguments.insecure && arguments.tls_certificate.is_some() {
+        return refuse("--insecure is for plain HTTP, and --tls-certificate encrypts");
+    }
+    if arguments.slow.is_some() && matches!(&*arguments.log_level, "off" | "error") {
+        return Err(Failure::usage(format!(
+            "--slow logs warnings, which --log-level {} leaves out; choose warn or more",
+            arguments.log_level
+        )));
+    }
+    Ok(())
 }
 
 fn failure(error: ServerError) -> Failure {

@@ -191,6 +191,13 @@ fn what_cannot_be_served_is_refused_before_anything_is_made() {
     bathyal(folder, "serve data --keys k --listen 0.0.0.0:0").fails(2, &["--tls-certificate", "--insecure"]);
     bathyal(folder, "serve data --keys k --tls-key x").fails(2, &["--tls-certificate"]);
     bathyal(folder, "serve data --keys k --log-level loud").fails(2, &["is no level"]);
+    for (options, reason) in [
+        ("--store-option region=x", "DATA is a folder"),
+        ("--insecure --tls-key x --tls-certificate y", "--insecure is for plain HTTP"),
+        ("--slow 5 --log-level error", "--slow logs warnings"),
+    ] {
+        bathyal(folder, &format!("serve data --keys k {options}")).fails(2, &[reason]);
+    }
     bathyal(folder, "serve data --keys k --tls-key x --tls-certificate y").fails(1, &["y"]);
     assert!(!folder.join("k").exists() && !folder.join("data").exists());
     std::fs::write(folder.join("file"), "").unwrap();
