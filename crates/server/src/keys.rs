@@ -223,6 +223,11 @@ fn check_permissions(path: &Path) -> Result<(), ServerError> {
         action: "find the file of keys",
         source,
     })?;
+    if !found.is_file() {
+        // Reading a pipe would wait for ever.
+        let reason = "is a folder, a pipe or a device; name a file of keys".into();
+        return Err(ServerError::Content { path: path.to_path_buf(), reason });
+    }
     let mode = found.permissions().mode() & 0o777;
     if mode & OTHERS != 0 {
         let path = path.to_path_buf();
@@ -304,6 +309,16 @@ mod tests {
         ] {
             let error = keys(&text).unwrap_err();
             assert!(error.contains(reason), "{text}: {error}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn keys_in_anything_but_a_file_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        for path in [folder.path(), Path::new("/dev/null")] {
+            let error = Keys::read(path).unwrap_err().to_string();
+            assert!(error.contains("name a file of keys"), "{error}");
         }
     }
 
