@@ -9,9 +9,12 @@ use serde_json::Value;
 
 /// The fewest bytes of a code that is considered.
 const LEAST_CODE_BYTES: u64 = 16;
-/// The families of which predictions are made. Searches of the others are asked for a ratio or for batches,
-/// and are not comparable by recall and queries in flight alone.
+/// The families of which predictions are made.
 pub const PREDICTED_FAMILIES: [&str; 4] = ["cluster", "graph", "spann", "flat"];
+/// The families of which predictions are made if the request names them: hash tables are wanted for their
+/// guarantee, and are slower than the others at equal recall. Of `partitioned` none are made: its reads depend
+/// on the queries of a batch and on its cache.
+pub const NAMED_FAMILIES: [&str; 1] = ["lsh"];
 
 /// A family with options, by name, as a build takes them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -73,7 +76,8 @@ pub fn candidates(shape: VectorShape, request: &AdviceRequest) -> Result<Vec<Adv
             && (asked.is_empty() || asked.iter().any(|asked| asked == name))
     };
     let mut found = Vec::new();
-    for family in PREDICTED_FAMILIES.into_iter().filter(|name| is_wanted(name)) {
+    let named = NAMED_FAMILIES.into_iter().filter(|name| asked.iter().any(|asked| asked == name));
+    for family in PREDICTED_FAMILIES.into_iter().chain(named).filter(|name| is_wanted(name)) {
         match family {
             "cluster" => found.extend(cluster_candidates(shape, request)?),
             "graph" => found.extend(graph_candidates(request)),
@@ -83,8 +87,9 @@ pub fn candidates(shape: VectorShape, request: &AdviceRequest) -> Result<Vec<Adv
     }
     if found.is_empty() {
         return Err(IndexError::Parameter(format!(
-            "predictions are made for the families {}; this build or the request has none of them",
-            PREDICTED_FAMILIES.join(", ")
+            "predictions are made for the families {}, {}; this build or the request has none of them",
+            PREDICTED_FAMILIES.join(", "),
+            NAMED_FAMILIES.join(", ")
         )));
     }
     Ok(found)

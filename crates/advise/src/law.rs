@@ -18,7 +18,7 @@ const SLOPES: std::ops::RangeInclusive<f64> = -0.05..=1.0;
 /// The standard deviation of the logarithm of a counter that calibration causes, if the residuals of the fit
 /// do not say otherwise. Efforts of the same set differ by some percent between seeds.
 const USUAL_NOISE: f64 = 0.06;
-/// The number of residuals as which [`USUAL_NOISE`] counts.
+/// The number of residuals as which [`SlopePrior::noise`] counts.
 const NOISE_WEIGHT: f64 = 2.0;
 /// Standard deviations from the middle to an end of an interval. Two contain 16 of 18 counters of a million
 /// vectors: slopes change as sets grow.
@@ -64,14 +64,24 @@ pub struct SlopePrior {
     pub deviation: f64,
     /// The largest possible slope.
     pub most: f64,
+    /// The standard deviation of the logarithm of a pilot's number, if the residuals do not say otherwise.
+    pub noise: f64,
 }
 
 impl SlopePrior {
     /// The slopes of counters of searches.
-    pub const COUNTER: SlopePrior =
-        SlopePrior { slope: USUAL_SLOPE, deviation: SLOPE_DEVIATION, most: *SLOPES.end() };
+    pub const COUNTER: SlopePrior = SlopePrior {
+        slope: USUAL_SLOPE,
+        deviation: SLOPE_DEVIATION,
+        most: *SLOPES.end(),
+        noise: USUAL_NOISE,
+    };
+    /// The slopes of the memory of a search thread: most of it are read buffers, whose bytes hardly depend on
+    /// the vectors, and it has no noise but that of the effort.
+    pub const MEMORY: SlopePrior =
+        SlopePrior { slope: 0.15, deviation: 0.1, most: *SLOPES.end(), noise: 0.04 };
     /// The slopes of the time of a build.
-    pub const BUILD: SlopePrior = SlopePrior { slope: 1.0, deviation: 0.3, most: 1.3 };
+    pub const BUILD: SlopePrior = SlopePrior { slope: 1.0, deviation: 0.3, most: 1.3, noise: USUAL_NOISE };
 }
 
 impl GrowthLaw {
@@ -92,7 +102,7 @@ impl GrowthLaw {
         let residual = |(size, value): &(f64, f64)| (value - level - measured * (size - middle)).powi(2);
         let squares: f64 = logs.iter().map(residual).sum();
         let freedom = (count - 2.0).max(0.0);
-        let noise = (NOISE_WEIGHT * USUAL_NOISE.powi(2) + squares) / (NOISE_WEIGHT + freedom);
+        let noise = (NOISE_WEIGHT * prior.noise.powi(2) + squares) / (NOISE_WEIGHT + freedom);
         let (weight, usual) = (spread / noise, prior.deviation.powi(-2));
         let slope = (measured * weight + prior.slope * usual) / (weight + usual);
         let several = logs.len() > 1;

@@ -25,6 +25,7 @@ pub mod front_plot;
 mod interval;
 pub mod law;
 mod memory_law;
+mod memory_speed;
 pub mod page;
 pub mod pilot;
 mod pilot_place;

@@ -23,9 +23,12 @@ const MANY_QUERIES: usize = 1 << 16;
 const SCAN_QUERIES: usize = 16;
 /// The most seconds of one search that measures the processor time, unless fewer queries than
 /// [`SCAN_QUERIES`] take longer.
-const TIMED_SECONDS: f64 = 0.5;
+const TIMED_SECONDS: f64 = 0.25;
 /// Queries that one search answers before the next check whether the work is to end.
 const QUERIES_A_SEARCH: usize = 100;
+
+/// The part of the memory of an open index that has its pages.
+const PAGES: &str = "pages";
 
 /// A pilot index with its measurements.
 #[derive(Debug, Clone)]
@@ -66,7 +69,8 @@ pub struct PilotSearch {
     pub code_distances: f64,
     /// Distances of full vectors.
     pub full_distances: f64,
-    /// Processor time in nanoseconds, with that of submitting reads on this machine.
+    /// Processor time in nanoseconds, with that of submitting reads on this machine; measured with the largest
+    /// pilot, which is the most like the whole index, and 0 in the others.
     pub compute_ns: f64,
     /// The 99th percentile of a query's work, as a multiple of its mean; work is the largest of its counters
     /// in proportion to their means.
@@ -84,6 +88,15 @@ pub struct PilotSearch {
     /// The most bytes of such a thread, if its queries fill all of its read buffers, as a scan of a large
     /// index does.
     pub most_thread_bytes: u64,
+    /// The part of these that is not read buffers: lists of candidates, which grow with the index.
+    pub query_state_bytes: u64,
+}
+
+/// Says if a search of a pilot measures the processor time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Timing {
+    Timed,
+    Untimed,
 }
 
 /// The distribution of latencies at a number of queries in flight. Quantiles are multiples of the mean that
@@ -190,6 +203,8 @@ impl<'a> PilotInputs<'a> {
         let mut files = Vec::new();
         for tier in &self.request.options().tiers {
             let pilot = OpenPilot::open(&path, tier, self.progress)?;
+            // Pages in memory of their own do not count as DRAM.
+            let counts_pages = tier.pages_in_dram;
             files = pilot
                 .index
                 .manifest()
@@ -197,21 +212,34 @@ impl<'a> PilotInputs<'a> {
                 .iter()
                 .map(|file| PilotFile { name: file.name.clone(), bytes: file.bytes })
                 .collect();
-            let largest = tier.is_dram() && self.sample.sizes.last() == Some(&size);
+            let largest = self.sample.sizes.last() == Some(&size);
             for recall in self.request.recalls() {
-                let counted = self.search(&pilot.index, truth, recall)?;
+                let timing = if largest { Timing::Timed } else { Timing::Untimed };
                 let timed = match &pilot.in_memory {
-                    Some(in_memory) => counted.timed_as(&self.search(in_memory, truth, recall)?),
-                    None => counted,
+                    Some(in_memory) if largest => {
+                        let counted = self.search(&pilot.index, truth, recall, Timing::Untimed)?;
+                        counted.timed_as(&self.search(in_memory, truth, recall, Timing::Timed)?)
+                    }
+                    _ => self.search(&pilot.index, truth, recall, timing)?,
                 };
-                let latencies = if largest { self.latencies(&pilot.index, recall)? } else { Vec::new() };
-                searches.push(PilotSearch { latencies, ..timed });
+                let has_latencies = largest && tier.is_dram();
+                let latencies =
+                    if has_latencies { self.latencies(&pilot.index, recall)? } else { Vec::new() };
+                let mut search = PilotSearch { latencies, ..timed };
+                search.memory.retain(|(part, _)| counts_pages || *part != PAGES);
+                searches.push(search);
             }
         }
         Ok(PilotIndex { vectors: size, files, stages: report.stage_seconds, searches })
     }
 
-    fn search(&self, index: &Index, truth: &IdFile, recall: f32) -> Result<PilotSearch, IndexError> {
+    fn search(
+        &self,
+        index: &Index,
+        truth: &IdFile,
+        recall: f32,
+        timing: Timing,
+    ) -> Result<PilotSearch, IndexError> {
         let options = self.request.options();
         let search = SearchOptions {
             k: options.k,
@@ -234,8 +262,13 @@ impl<'a> PilotInputs<'a> {
         };
         let count = queries.count().max(1) as f64;
         let full_distances = found.totals.full_distances as f64 / count;
-        let timed = rows_of(queries, 0..affordable(queries.count(), found.seconds))?;
-        let compute_ns = self.processor_ns(index, &timed, if scans_all { &counted } else { &search })?;
+        let compute_ns = match timing {
+            Timing::Untimed => 0.0,
+            Timing::Timed => {
+                let timed = rows_of(queries, 0..affordable(queries.count(), found.seconds))?;
+                self.processor_ns(index, &timed, if scans_all { &counted } else { &search })?
+            }
+        };
         let (p50_work, p99_work) = work_quantiles(&found);
         let split = index.memory_split();
         let fixed = split.fixed();
@@ -244,7 +277,7 @@ impl<'a> PilotInputs<'a> {
             ("codec", split.codec),
             ("centroids", split.centroids),
             ("offsets", split.offsets),
-            ("pages", split.pages),
+            (PAGES, split.pages),
             ("ids", split.ids),
         ];
         let in_flight = self.request.execution(options.concurrency).in_flight as usize;
@@ -269,6 +302,7 @@ impl<'a> PilotInputs<'a> {
             full_thread_bytes: index.dram_bytes(1, in_flight, found.search_list).saturating_sub(fixed),
             most_thread_bytes: filled.saturating_sub(MANY_QUERIES as u64 * query_bytes)
                 + in_flight as u64 * query_bytes,
+            query_state_bytes: in_flight as u64 * query_bytes,
         })
     }
 

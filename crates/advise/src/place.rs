@@ -93,6 +93,9 @@ pub struct AdviceTier {
     pub profile: TierProfile,
     /// The kind of place.
     pub kind: PlaceKind,
+    /// True if pages that are held in memory take the machine's own memory, and not memory of another kind,
+    /// such as CXL memory.
+    pub pages_in_dram: bool,
 }
 
 impl AdviceTier {
@@ -100,12 +103,14 @@ impl AdviceTier {
     /// that pilots measure.
     pub fn dram() -> AdviceTier {
         let profile = DramTier::new(Vec::new()).profile().clone();
-        AdviceTier { name: "dram".into(), choice: TierChoice::Dram, profile, kind: PlaceKind::Memory }
+        let (name, choice) = ("dram".into(), TierChoice::Dram);
+        AdviceTier { name, choice, profile, kind: PlaceKind::Memory, pages_in_dram: true }
     }
 
     /// Returns a device of files with a profile.
     pub fn file(name: impl Into<String>, profile: TierProfile) -> AdviceTier {
-        AdviceTier { name: name.into(), choice: TierChoice::File, profile, kind: PlaceKind::Files }
+        let (name, choice) = (name.into(), TierChoice::File);
+        AdviceTier { name, choice, profile, kind: PlaceKind::Files, pages_in_dram: true }
     }
 
     /// Returns true if the pages of an index are in the memory of this process.
@@ -188,8 +193,10 @@ impl AdviceTier {
             Ok(TierChoice::Dram) => Ok(AdviceTier::dram()),
             Ok(TierChoice::Mapped(memory)) => {
                 let profile = measure_memory(&memory, progress)?;
+                // Without a place, the memory is the machine's own.
+                let pages_in_dram = memory == MappedOptions::default();
                 let choice = TierChoice::Mapped(memory);
-                Ok(AdviceTier { name, choice, profile, kind: PlaceKind::Mapped })
+                Ok(AdviceTier { name, choice, profile, kind: PlaceKind::Mapped, pages_in_dram })
             }
             Ok(TierChoice::Card) => Err(IndexError::Parameter(
                 "gpu: no prediction is made for the memory of a graphics card; name dram for an index whose \
@@ -232,7 +239,8 @@ impl AdviceTier {
             PlaceKind::Mapped => TierChoice::Mapped(MappedOptions::default()),
             _ => TierChoice::File,
         };
-        AdviceTier { name: name.into(), choice, profile, kind }
+        let pages_in_dram = kind != PlaceKind::Mapped;
+        AdviceTier { name: name.into(), choice, profile, kind, pages_in_dram }
     }
 
     /// Returns true if the device moves single cache lines, so that layouts without gaps suit it.
@@ -346,7 +354,8 @@ fn in_store(
     // The times of a bucket are distributed around the median.
     let median = first_byte(&report.cells).map_or(profile.latency_ns, |cell| cell.p50_ns);
     let latency_ns = if kind == PlaceKind::Node { profile.latency_ns } else { median };
-    Ok(AdviceTier { name, choice: TierChoice::File, profile: TierProfile { latency_ns, ..profile }, kind })
+    let (choice, profile) = (TierChoice::File, TierProfile { latency_ns, ..profile });
+    Ok(AdviceTier { name, choice, profile, kind, pages_in_dram: true })
 }
 
 /// Returns the reads by which the first byte is judged: small ones, one at a time.

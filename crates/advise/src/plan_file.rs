@@ -12,6 +12,7 @@ use bathyal_index::{
     families, find,
 };
 use bathyal_tier::TierProfile;
+use bathyal_tier::backend::mapped::MappedOptions;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::Path;
@@ -189,12 +190,22 @@ impl PlanFile {
         families::options(family, options)
     }
 
+    /// Returns true if the pages of the index are in memory of another kind than the machine's own.
+    pub(crate) fn has_pages_elsewhere(&self) -> bool {
+        let own = [TierChoice::Dram, TierChoice::Mapped(MappedOptions::default())];
+        self.profile.addressable && !self.index.tier.parse().is_ok_and(|tier| own.contains(&tier))
+    }
+
     /// Returns the options with which the index is opened on the device of the plan.
     pub fn open_options(&self) -> OpenOptions {
-        match self.profile.addressable {
-            true => OpenOptions { tier: TierChoice::Dram, ..OpenOptions::default() },
-            false => OpenOptions { profile: Some(self.profile.clone()), ..OpenOptions::default() },
-        }
+        let tier = match (self.profile.addressable, self.index.tier.parse()) {
+            (false, _) => TierChoice::File,
+            (true, Ok(in_memory @ (TierChoice::Dram | TierChoice::Mapped(_)))) => in_memory,
+            // The name of a profile does not say which memory it describes.
+            (true, _) => TierChoice::Mapped(MappedOptions::default()),
+        };
+        let profile = (tier != TierChoice::Dram).then(|| self.profile.clone());
+        OpenOptions { tier, profile, ..OpenOptions::default() }
     }
 
     /// Refuses vectors of another shape or metric than those of the plan, for which none of its numbers hold.

@@ -5,6 +5,7 @@ use crate::candidates::AdvisedOptions;
 use crate::interval::Interval;
 use crate::law::{LawPoint, SlopePrior, extrapolate};
 use crate::memory_law::{PilotFiles, PilotPart, PredictedFiles};
+use crate::memory_speed::MemorySpeed;
 use crate::pilot::{LatencyShape, PilotIndex, PilotSearch};
 use crate::place::{AdviceTier, PlaceKind};
 use crate::request::{AdvicePrices, AdviceRequest, bound_words};
@@ -131,8 +132,8 @@ impl PilotedCandidate<'_> {
             self.pilots.iter().filter_map(|pilot| pilot.searches.get(at)).collect();
         let counters = self.counters(&searches);
         let moved = moved(&counters, tier);
-        let compute = self.compute_ns(&searches, &counters, tier);
         let (disk, dram) = self.sizes(&searches)?;
+        let compute = self.compute_ns(&searches, &counters, (tier, dram.value));
         let demand = |of: fn(&Interval) -> f64| Demand {
             rounds: if tier.is_dram() { 0.0 } else { of(&counters.rounds) },
             reads: if tier.is_dram() { 0.0 } else { of(&counters.reads) },
@@ -196,8 +197,14 @@ impl PilotedCandidate<'_> {
         }
     }
 
-    /// Returns the processor time of a query: that of the pilots, scaled by the weighed counters.
-    fn compute_ns(&self, searches: &[&PilotSearch], whole: &Counters, tier: &AdviceTier) -> Interval {
+    /// Returns the processor time of a query: that of the pilots, scaled by the weighed counters. The open
+    /// index takes `dram` bytes, and more of what is read in it is outside of the caches than in a pilot.
+    fn compute_ns(
+        &self,
+        searches: &[&PilotSearch],
+        whole: &Counters,
+        (tier, dram): (&AdviceTier, f64),
+    ) -> Interval {
         let code_bytes = self.plan.parameters.get("code_bytes").and_then(Value::as_f64);
         // These times weigh the counters against each other: their common factor is measured with the pilots.
         let processor = Processor::of_this_machine();
@@ -213,14 +220,18 @@ impl PilotedCandidate<'_> {
         let weigh = |codes: f64, full: f64, reads: f64| {
             query_ns + codes * code_ns + full * vector_ns + reads * read_ns
         };
-        let factors: Vec<f64> = searches
-            .iter()
-            .map(|one| one.compute_ns / weigh(one.code_distances, one.full_distances, one.reads))
-            .collect();
-        // The largest pilot is the most like the whole index.
-        let factor = factors.last().copied().unwrap_or(1.0);
+        let factor = searches
+            .last()
+            .map_or(1.0, |one| one.compute_ns / weigh(one.code_distances, one.full_distances, one.reads));
+        let (memory, pilot_bytes) = (MemorySpeed::of_this_machine(), searches.last().map_or(dram, resident));
+        let slower_ns = (memory.byte_ns(dram) - memory.byte_ns(pilot_bytes)).max(0.0);
+        let row_bytes =
+            if tier.is_dram() { self.shape.element.row_bytes(self.shape.dim) as f64 } else { 0.0 };
+        let touched =
+            |codes: f64, full: f64| codes * code_bytes.unwrap_or(USUAL_CODE_BYTES) + full * row_bytes;
         let of = |end: fn(&Interval) -> f64| {
-            factor * weigh(end(&whole.code_distances), end(&whole.full_distances), end(&whole.reads))
+            let (codes, full) = (end(&whole.code_distances), end(&whole.full_distances));
+            factor * weigh(codes, full, end(&whole.reads)) + touched(codes, full) * slower_ns
         };
         Interval {
             value: of(|number| number.value),
@@ -259,17 +270,18 @@ impl PilotedCandidate<'_> {
             let points: Vec<LawPoint> = points
                 .map(|(vectors, search)| LawPoint { vectors: *vectors, count: bytes(search) as f64 })
                 .collect();
-            extrapolate(&points, vectors, &SlopePrior::COUNTER)
+            extrapolate(&points, vectors, &SlopePrior::MEMORY)
         };
         let (used, most) = (law(|search| search.thread_bytes), law(|search| search.most_thread_bytes));
         // Limits count with the upper end, so that it has full buffers, and longer lists of candidates than
         // those of pilots, which may all have the least length.
         let growth = (vectors / sizes.last().copied().unwrap_or(vectors)).max(1.0).powf(MOST_LIST_SLOPE);
         let full = law(|search| search.full_thread_bytes);
+        let longer = (growth - 1.0) * law(|search| search.query_state_bytes).high;
         let thread = Interval {
             value: used.value.min(most.value),
             low: used.low.min(most.low),
-            high: full.high.max(used.high).min(most.high).max(used.high * growth),
+            high: full.high.max(used.high).min(most.high) + longer,
         };
         let execution = self.request.execution(self.request.options().concurrency);
         let thread = thread.times(f64::from(execution.threads));
@@ -325,6 +337,11 @@ impl PilotedCandidate<'_> {
             bound: bound_words(expected.bound).into(),
         }
     }
+}
+
+/// Returns the bytes of memory of an open pilot while a thread searches it.
+fn resident(search: &&PilotSearch) -> f64 {
+    search.memory.iter().map(|(_, bytes)| *bytes as f64).sum::<f64>() + search.thread_bytes as f64
 }
 
 /// Returns the bytes that a device moves: whole granules of each read. The reads of pilots were aligned as

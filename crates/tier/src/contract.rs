@@ -64,6 +64,20 @@ pub struct TierProfile {
     /// versions saved do not have it.
     #[serde(default)]
     pub issue_ns: u64,
+    /// Rates of random reads by size at the useful depth, in ascending order of size; empty if they have not
+    /// been measured. Between its smallest and its largest reads, a device can be slower than IOPS and
+    /// bandwidth together say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rates: Vec<ReadRate>,
+}
+
+/// The rate of random reads of one size.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ReadRate {
+    /// Bytes of each read.
+    pub bytes: u32,
+    /// Reads a second.
+    pub reads_per_s: f64,
 }
 
 impl TierProfile {
@@ -84,7 +98,30 @@ impl TierProfile {
                 "iops and bandwidth_bytes_per_s must be 0 (not measured) or positive numbers".into(),
             ));
         }
+        let is_rate = |one: &ReadRate| one.bytes > 0 && one.reads_per_s.is_finite() && one.reads_per_s > 0.0;
+        let ascend = profile.rates.windows(2).all(|pair| pair[0].bytes < pair[1].bytes);
+        if !ascend || !profile.rates.iter().all(is_rate) {
+            return Err(refuse("rates must have positive numbers, and sizes in ascending order".into()));
+        }
         Ok(profile)
+    }
+
+    /// Returns the reads a second of reads of `bytes` bytes: between two measured sizes by a power law, and
+    /// beyond them with the rate of the nearest one in reads (below) or in bytes (above). `None` if no rates
+    /// were measured.
+    pub fn reads_per_second(&self, bytes: f64) -> Option<f64> {
+        let (first, last) = (self.rates.first()?, self.rates.last()?);
+        let above = self.rates.iter().position(|rate| f64::from(rate.bytes) > bytes);
+        match above {
+            Some(0) => Some(first.reads_per_s),
+            None => Some(last.reads_per_s * f64::from(last.bytes) / bytes),
+            Some(at) => {
+                let (low, high) = (self.rates[at - 1], self.rates[at]);
+                let span = (f64::from(high.bytes) / f64::from(low.bytes)).ln();
+                let share = (bytes / f64::from(low.bytes)).ln() / span;
+                Some(low.reads_per_s * (high.reads_per_s / low.reads_per_s).powf(share))
+            }
+        }
     }
 
     /// Returns this profile with the numbers of `measured`, a saved profile of the device below the tier,
@@ -99,13 +136,17 @@ impl TierProfile {
             bandwidth_bytes_per_s: rate(measured.bandwidth_bytes_per_s, self.bandwidth_bytes_per_s),
             depth: if measured.depth > 0 { measured.depth } else { self.depth },
             issue_ns: either(measured.issue_ns, self.issue_ns),
+            rates: if measured.rates.is_empty() { self.rates.clone() } else { measured.rates.clone() },
             ..self.clone()
         }
     }
 
     /// Returns the profile of `devices` devices like this one together, with reads that are spread evenly.
     pub fn of_devices(&self, devices: u32) -> TierProfile {
+        let times =
+            |rate: &ReadRate| ReadRate { reads_per_s: rate.reads_per_s * f64::from(devices), ..*rate };
         TierProfile {
+            rates: self.rates.iter().map(times).collect(),
             iops: self.iops * f64::from(devices),
             bandwidth_bytes_per_s: self.bandwidth_bytes_per_s * f64::from(devices),
             depth: self.depth.saturating_mul(devices),

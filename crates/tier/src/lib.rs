@@ -31,7 +31,7 @@ mod zeros;
 pub use buffers::BUFFER_ALIGNMENT;
 pub use complete::{complete_all, complete_operations, complete_reads};
 pub use contract::{
-    Action, Completion, Operation, Queue, Read, Span, Tier, TierProfile, WriteQueue, WriteTier,
+    Action, Completion, Operation, Queue, Read, ReadRate, Span, Tier, TierProfile, WriteQueue, WriteTier,
 };
 pub use engine::{
     Batch, Control, Cx, Engine, EngineOptions, EngineStats, EngineWaker, NextQuery, ParkedEngine, Region,

@@ -12,7 +12,7 @@ use self::scratch::ScratchFile;
 use crate::backend::file::{FileOptions, FileTier};
 use crate::backend::sim::random::SplitMix64;
 use crate::buffers::{Buffer, BufferPool};
-use crate::contract::{Completion, Queue, Read, Span, Tier, TierProfile};
+use crate::contract::{Completion, Queue, Read, ReadRate, Span, Tier, TierProfile};
 use crate::error::TierError;
 use crate::thread_time::thread_ns;
 use serde::{Deserialize, Serialize};
@@ -211,12 +211,26 @@ fn summarise(profile: &TierProfile, cells: &[ProbeCell]) -> Result<TierProfile, 
     let issue_ns = smallest.iter().max_by_key(|c| c.depth).map_or(0, |c| c.issue_ns);
     Ok(TierProfile {
         issue_ns,
+        rates: rates(cells),
         latency_ns: base.mean_ns,
         iops: peak,
         bandwidth_bytes_per_s: cells.iter().map(|c| c.bandwidth_bytes_per_s).fold(0.0, f64::max),
         depth: smallest.iter().filter(reaches).map(|c| c.depth).min().unwrap_or(base.depth),
         ..profile.clone()
     })
+}
+
+/// Returns the highest rate of each block size. Noise may show more reads of a larger size: a smaller one is
+/// as fast.
+fn rates(cells: &[ProbeCell]) -> Vec<ReadRate> {
+    let mut sizes: Vec<u32> = cells.iter().map(|cell| cell.block_bytes).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let peak = |bytes: u32| {
+        let of_size = cells.iter().filter(|cell| cell.block_bytes >= bytes);
+        ReadRate { bytes, reads_per_s: of_size.map(|cell| cell.iops).fold(0.0, f64::max) }
+    };
+    sizes.into_iter().map(peak).filter(|rate| rate.reads_per_s > 0.0).collect()
 }
 
 /// State of one of the `depth` reads in flight: its buffer, and the time and offset of its current read.

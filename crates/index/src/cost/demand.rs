@@ -106,8 +106,7 @@ impl Demand {
         let processor_ns = self.compute_ns.max(0.0) + self.reads.max(0.0) * execution.issue_ns.max(0.0);
         let alone_ns = processor_ns + self.waiting_ns(device);
         let compute_qps = rate(threads * 1e9, processor_ns);
-        let bandwidth_qps = rate(device.bandwidth_bytes_per_s, self.moved_bytes);
-        let iops_qps = rate(device.iops, self.reads);
+        let (bandwidth_qps, iops_qps) = self.device_qps(device);
         let latency_qps = rate(threads * width * 1e9, alone_ns);
         let bounds = [
             (Bound::Compute, compute_qps),
@@ -156,17 +155,37 @@ impl Demand {
         ((device.latency_ns / computing.max(serving).max(1.0)).ceil().min(1e6) + 1.0) as usize
     }
 
+    /// Returns the queries a second by the bandwidth of a device, and by its reads a second. If its rate for
+    /// reads of this size was measured and is lower than both, the nearer one becomes that rate.
+    fn device_qps(&self, device: &TierProfile) -> (f64, f64) {
+        let (bandwidth, iops) =
+            (rate(device.bandwidth_bytes_per_s, self.moved_bytes), rate(device.iops, self.reads));
+        let measured = self.measured_rate(device).map_or(f64::INFINITY, |reads| rate(reads, self.reads));
+        match bandwidth < iops {
+            true => (bandwidth.min(measured), iops),
+            false => (bandwidth, iops.min(measured)),
+        }
+    }
+
+    /// Returns the measured reads a second of a device for reads of this size.
+    fn measured_rate(&self, device: &TierProfile) -> Option<f64> {
+        let some = self.reads > 0.0 && self.moved_bytes > 0.0;
+        device.reads_per_second(self.moved_bytes / self.reads).filter(|_| some)
+    }
+
     /// Returns the nanoseconds that a lone query waits for the device: a latency for each round, and the
     /// transfer of its bytes.
     fn waiting_ns(&self, device: &TierProfile) -> f64 {
-        self.rounds.max(0.0) * device.latency_ns as f64
-            + nanoseconds(self.moved_bytes, device.bandwidth_bytes_per_s)
+        let bytes_ns = nanoseconds(self.moved_bytes, device.bandwidth_bytes_per_s);
+        let reads_ns = self.measured_rate(device).map_or(0.0, |reads| nanoseconds(self.reads, reads));
+        self.rounds.max(0.0) * device.latency_ns as f64 + bytes_ns.max(reads_ns)
     }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use bathyal_tier::ReadRate;
     use proptest::prelude::*;
 
     /// Returns the profile of an addressable device with these numbers.
@@ -182,6 +201,7 @@ pub(crate) mod tests {
             bandwidth_bytes_per_s: gigabytes * 1e9,
             depth: 64,
             issue_ns: 0,
+            rates: Vec::new(),
         }
     }
 
@@ -198,6 +218,35 @@ pub(crate) mod tests {
         assert_eq!(graph.in_flight_to_hide(&busy), 3);
         let nothing = Demand { rounds: 0.0, reads: 0.0, moved_bytes: 0.0, compute_ns: 0.0 };
         assert_eq!(nothing.in_flight_to_hide(&Device::of(&device(10, 0.0, 64, 0.0))), 11);
+    }
+
+    #[test]
+    fn reads_of_a_medium_size_are_as_slow_as_they_were_measured() {
+        let plain = TierProfile { addressable: false, ..device(50_000, 4.0, 512, 100_000.0) };
+        let rates = [(512, 100_000.0), (16_384, 40_000.0), (65_536, 20_000.0), (1 << 20, 3_800.0)];
+        let rates = rates.map(|(bytes, reads_per_s)| ReadRate { bytes, reads_per_s });
+        let measured = TierProfile { rates: rates.to_vec(), ..plain.clone() };
+        let run = Execution { threads: 1, in_flight: 64, issue_ns: 0.0 };
+        let demand =
+            |bytes: f64| Demand { rounds: 1.0, reads: 80.0, moved_bytes: 80.0 * bytes, compute_ns: 1_000.0 };
+        let on = |bytes: f64, device: &TierProfile| demand(bytes).on(device, &run);
+        // 80 reads of 64 KB: 1,250 queries by IOPS, 763 by bandwidth, 250 as measured.
+        let lists = on(65_536.0, &measured);
+        assert_eq!((lists.qps.round(), lists.bound), (250.0, Bound::Bandwidth));
+        assert!(on(65_536.0, &plain).qps > 700.0);
+        // Between two sizes, the rate is between theirs.
+        let between = on(32_768.0, &measured);
+        assert_eq!(
+            (between.qps.round(), between.bound),
+            ((800_000_000.0_f64.sqrt() / 80.0).round(), Bound::Iops)
+        );
+        // The smallest reads and the largest are as fast as ever.
+        assert_eq!(on(512.0, &measured).qps, on(512.0, &plain).qps);
+        assert_eq!(on(4_194_304.0, &measured).qps.round(), (3_800.0_f64 / 4.0 / 80.0).round());
+        // A lone query waits longer, too.
+        let lone = Execution { in_flight: 1, ..run };
+        let waits = |device: &TierProfile| demand(65_536.0).on(device, &lone).latency_ns;
+        assert!(waits(&measured) > waits(&plain) + 2e6, "{} {}", waits(&measured), waits(&plain));
     }
 
     #[test]

@@ -651,6 +651,7 @@ fn memory_profile(profile: &TierProfile) -> TierProfile {
         iops: 1e8,
         bandwidth_bytes_per_s: 1e10,
         issue_ns: 0,
+        rates: Vec::new(),
         ..profile.clone()
     }
 }
@@ -664,6 +665,7 @@ fn distant_profile(profile: &TierProfile) -> TierProfile {
         bandwidth_bytes_per_s: 1e9,
         depth: 512,
         issue_ns: 10_000,
+        rates: Vec::new(),
         ..profile.clone()
     }
 }

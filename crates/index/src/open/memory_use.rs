@@ -6,7 +6,7 @@ use super::{Effort, Index, OpenOptions, SearchOptions, SearchRequest, SearchResu
 use crate::error::IndexError;
 use crate::family::{Buffers, Knob, MemorySplit};
 use crate::query::pass::PassPart;
-use crate::query::{QueryStats, SearchParams, beam_width_on};
+use crate::query::{SearchParams, beam_width_on};
 use bathyal_object::GAP_BYTES;
 use bathyal_store::size::at_least;
 
@@ -19,8 +19,6 @@ const ENOUGH_QUERIES: usize = 1024;
 /// The fewest vectors for which a further thread takes part in a pass: preparing the queries for it takes
 /// longer than comparing fewer.
 const LEAST_VECTORS: usize = 1024;
-/// Bytes of a page of this process's memory.
-const PAGE_BYTES: u64 = 4096;
 /// The most requests in flight, unless a store option allows more.
 const MOST_REQUESTS: u64 = 512;
 
@@ -94,9 +92,7 @@ impl Index {
         let share = count.div_ceil(found.threads.max(1));
         let in_flight = options.in_flight.unwrap_or_else(|| self.default_in_flight(found.search_list));
         let search = self.needs(found.threads, found.search_list as usize);
-        // A read takes whole pages of its buffer.
-        let read = |cost: &QueryStats| cost.bytes + u64::from(cost.reads) * PAGE_BYTES;
-        let read_bytes = found.per_query.iter().map(read).max().unwrap_or(0);
+        let read_bytes = found.totals.most_buffered;
         let params = |request: SearchRequest| self.params(&request, self.changes().as_ref());
         let params = SearchRequest::new(options).and_then(params);
         let concurrency = (found.threads, options.in_flight);

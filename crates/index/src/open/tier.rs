@@ -93,6 +93,7 @@ pub(super) fn card_profile() -> TierProfile {
         bandwidth_bytes_per_s: 0.0,
         depth: 1,
         issue_ns: 0,
+        rates: Vec::new(),
     }
 }
 

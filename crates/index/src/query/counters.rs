@@ -149,10 +149,16 @@ pub struct SearchTotals {
     pub code_distances: u64,
     /// Distances computed from full vectors.
     pub full_distances: u64,
+    /// Bytes of buffers that the query with the most of them has read: a read takes whole pages of its buffer.
+    #[serde(skip)]
+    pub most_buffered: u64,
     /// The totals of the counters of single families; in JSON beside the others.
     #[serde(flatten)]
     pub own: OwnTotals,
 }
+
+/// Bytes of a page of this process's memory.
+const PAGE_BYTES: u64 = 4096;
 
 impl SearchTotals {
     /// Sums the counters of queries; `own` are their columns of counters of single families.
@@ -162,6 +168,7 @@ impl SearchTotals {
             totals.hops += u64::from(one.hops);
             totals.reads += u64::from(one.reads);
             totals.bytes += one.bytes;
+            totals.most_buffered = totals.most_buffered.max(one.bytes + u64::from(one.reads) * PAGE_BYTES);
             totals.code_distances += u64::from(one.code_distances);
             totals.full_distances += u64::from(one.full_distances);
         }
@@ -173,6 +180,7 @@ impl SearchTotals {
         self.hops += other.hops;
         self.reads += other.reads;
         self.bytes += other.bytes;
+        self.most_buffered = self.most_buffered.max(other.most_buffered);
         self.code_distances += other.code_distances;
         self.full_distances += other.full_distances;
         self.own.merge(&other.own);

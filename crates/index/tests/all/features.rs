@@ -316,6 +316,7 @@ fn a_layout_that_does_not_suit_the_tier_is_named_in_a_note() {
         bandwidth_bytes_per_s,
         depth: 64,
         issue_ns: 0,
+        rates: Vec::new(),
     };
     let noted = |layout, bandwidth| {
         let path = dir.path().join(format!("{layout:?}"));

@@ -77,6 +77,7 @@ fn profile(client: &Client) -> TierProfile {
         bandwidth_bytes_per_s: positive_or(shaping.map(|s| s.bytes_per_s), ASSUMED_BYTES_PER_S),
         depth: u32::try_from(client.max_requests()).unwrap_or(u32::MAX),
         issue_ns: REQUEST_NS,
+        rates: Vec::new(),
     }
 }
 

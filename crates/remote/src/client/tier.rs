@@ -94,6 +94,7 @@ impl RemoteTier {
                 bandwidth_bytes_per_s: 0.0,
                 depth: 128,
                 issue_ns: 0,
+                rates: Vec::new(),
             },
         };
         Ok(RemoteTier { source, region, len, changeable, profile, route })

@@ -67,6 +67,7 @@ impl Emulation {
             bandwidth_bytes_per_s: self.shaping.bytes_per_s,
             depth: 0,
             issue_ns: REQUEST_NS,
+            rates: Vec::new(),
         }
     }
 }

@@ -43,6 +43,7 @@ impl MmapTier {
             bandwidth_bytes_per_s: 0.0,
             depth: 64,
             issue_ns: 0,
+            rates: Vec::new(),
         };
         let tier = MmapTier { bytes: Arc::new(bytes), profile };
         #[cfg(target_os = "linux")]

@@ -54,6 +54,7 @@ impl DramTier {
             bandwidth_bytes_per_s: 0.0,
             depth: 64,
             issue_ns: 0,
+            rates: Vec::new(),
         };
         DramTier { bytes: Arc::new(LineAligned::new(bytes)), profile }
     }

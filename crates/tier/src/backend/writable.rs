@@ -206,6 +206,7 @@ impl WritableTier {
             bandwidth_bytes_per_s: 0.0,
             depth: 64,
             issue_ns: 0,
+            rates: Vec::new(),
         };
         WritableTier { words: Arc::new(words), profile, changeable: true }
     }

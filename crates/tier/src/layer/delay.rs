@@ -187,6 +187,7 @@ impl DelayTier {
             bandwidth_bytes_per_s: bandwidth,
             depth: if bandwidth > 0.0 { depth.clamp(1, 1024) } else { inner.depth },
             issue_ns: delay.issue_ns + inner.issue_ns,
+            rates: Vec::new(),
         };
         DelayTier { tier, delay: Arc::new(delay), link: Arc::default(), profile }
     }

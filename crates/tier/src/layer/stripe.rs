@@ -197,6 +197,7 @@ impl StripeTier {
             bandwidth_bytes_per_s: sum(|p| p.bandwidth_bytes_per_s),
             depth: members.iter().map(|m| m.profile().depth).fold(0, u32::saturating_add),
             issue_ns: members.iter().map(|m| m.profile().issue_ns).max().unwrap_or(0),
+            rates: Vec::new(),
         };
         let counters = Arc::new(members.iter().map(|_| Lanes::default()).collect());
         StripeTier { members, counters, arrangement, len, profile }

@@ -92,6 +92,7 @@ impl FileTier {
             bandwidth_bytes_per_s: 0.0,
             depth: 128,
             issue_ns: 0,
+            rates: Vec::new(),
         };
         Ok(FileTier {
             file: Arc::new(file),

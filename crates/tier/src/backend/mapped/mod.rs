@@ -133,6 +133,7 @@ impl MappedTier {
             bandwidth_bytes_per_s: 0.0,
             depth: 64,
             issue_ns: 0,
+            rates: Vec::new(),
         };
         MappedTier { region: Arc::new(region), profile }
     }

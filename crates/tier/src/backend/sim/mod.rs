@@ -305,6 +305,7 @@ impl SimTier {
             bandwidth_bytes_per_s: options.bandwidth_bytes_per_s,
             depth: options.depth.max(1),
             issue_ns: 0,
+            rates: Vec::new(),
         };
         let device =
             Arc::new(SimDevice { options, content, state: Padded::default(), released: Padded::default() });
