@@ -2,17 +2,20 @@
 
 use crate::error::CollectionError;
 use crate::ids::Ids;
-use crate::schema::Schema;
+use crate::schema::{JSON, Schema};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Float64Type};
 use arrow_array::{
-    Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array, make_array, new_null_array,
+    Array, ArrayRef, LargeStringArray, RecordBatch, RecordBatchOptions, UInt32Array, make_array,
+    new_null_array,
 };
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::DataType;
 use arrow_select::concat::concat_batches;
 use arrow_select::take::{take, take_record_batch};
 use bathyal_vectors::VectorFile;
+use serde::de::IgnoredAny;
+use std::sync::Arc;
 
 /// Rows of a collection, checked against its schema. Clones share them.
 #[derive(Debug, Clone)]
@@ -256,6 +259,9 @@ fn class_of(single: &DataType) -> ValueClass {
 /// Converts an array to another type, if nothing is lost except digits of floats and fractions of a
 /// microsecond.
 fn convert(array: &ArrayRef, target: &DataType) -> Result<ArrayRef, String> {
+    if *target == JSON {
+        return json_texts(array);
+    }
     if array.data_type() == target {
         return Ok(array.clone());
     }
@@ -288,6 +294,25 @@ fn convert(array: &ArrayRef, target: &DataType) -> Result<ArrayRef, String> {
         return refuse(array.data_type());
     }
     Ok(converted)
+}
+
+/// Converts texts to values of JSON. The value null is a missing value.
+fn json_texts(array: &ArrayRef) -> Result<ArrayRef, String> {
+    if array.logical_null_count() == array.len() {
+        return Ok(new_null_array(&JSON, array.len()));
+    }
+    if class_of(values_of(array.data_type()).1) != ValueClass::Text || values_of(array.data_type()).0 {
+        return Err(format!("the values are {}; a column of JSON takes texts of JSON", array.data_type()));
+    }
+    let texts =
+        cast_with_options(array, &JSON, &CastOptions::default()).map_err(|error| error.to_string())?;
+    let texts = texts.as_string::<i64>();
+    for (row, text) in texts.iter().enumerate().filter_map(|(row, text)| Some((row, text?))) {
+        serde_json::from_str::<IgnoredAny>(text)
+            .map_err(|error| format!("row {row} is not JSON: {error}"))?;
+    }
+    let values = texts.iter().map(|text| text.filter(|text| text.trim() != "null"));
+    Ok(Arc::new(values.collect::<LargeStringArray>()))
 }
 
 #[cfg(test)]

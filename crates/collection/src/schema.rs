@@ -87,8 +87,9 @@ pub struct Column {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ColumnKind(DataType);
 
-/// The types of single values, by name. `timestamp` counts microseconds since 1970 in UTC.
-const SCALARS: [(&str, DataType); 14] = [
+/// The types of single values, by name. `timestamp` counts microseconds since 1970 in UTC; `json` is any value
+/// of JSON.
+const SCALARS: [(&str, DataType); 15] = [
     ("bool", DataType::Boolean),
     ("int8", DataType::Int8),
     ("int16", DataType::Int16),
@@ -103,7 +104,11 @@ const SCALARS: [(&str, DataType); 14] = [
     ("string", DataType::Utf8),
     ("date", DataType::Date32),
     ("timestamp", DataType::Timestamp(TimeUnit::Microsecond, None)),
+    ("json", JSON),
 ];
+
+/// The Arrow type of columns of JSON, whose values are texts. Columns of strings have another one.
+pub(crate) const JSON: DataType = DataType::LargeUtf8;
 
 impl ColumnKind {
     /// Returns the Arrow type of arrays of this kind.
@@ -177,6 +182,7 @@ impl FromStr for ColumnKind {
         };
         let found = SCALARS.iter().find(|(name, _)| *name == known).map(|(_, kind)| kind.clone());
         match found {
+            Some(JSON) if list => Err("a value of JSON may be a list itself; use the type json".into()),
             Some(item) if list => Ok(ColumnKind(list_of(item))),
             Some(single) => Ok(ColumnKind(single)),
             None => Err(format!(
@@ -333,6 +339,19 @@ impl Schema {
             let all = if all.is_empty() { "none".into() } else { all.join(", ") };
             CollectionError::Parameter(format!("there is no column {name:?}; there is {all}"))
         })
+    }
+
+    /// Returns the column of JSON and the path of the key that `name` means: `meta.year` is the key `year` of
+    /// the column `meta`, and `meta` the whole value. `None` if it means no column of JSON.
+    pub(crate) fn json_key<'a>(&self, name: &'a str) -> Option<(usize, &'a str)> {
+        let json = |column: &&str| {
+            self.columns.iter().position(|known| known.name == **column && *known.kind.data_type() == JSON)
+        };
+        if self.column(name).is_ok() {
+            return json(&name).map(|number| (number, ""));
+        }
+        let mut dots = name.match_indices('.').map(|(at, _)| at);
+        dots.find_map(|at| Some((json(&&name[..at])?, &name[at + 1..])))
     }
 
     /// Returns the Arrow schema of the metadata, without ids and vectors.

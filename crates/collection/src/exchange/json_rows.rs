@@ -138,6 +138,10 @@ fn json_values(array: &dyn Array) -> Result<Vec<Value>, CollectionError> {
             let values = array.as_string::<i32>();
             convert(&|row| values.value(row).into())
         }
+        DataType::LargeUtf8 => {
+            let values = array.as_string::<i64>();
+            convert(&|row| serde_json::from_str(values.value(row)).unwrap_or_default())
+        }
         DataType::Float32 => {
             let values = array.as_primitive::<Float32Type>();
             // Parses the shortest decimal form of the f32. The f64 of the same value would be written with

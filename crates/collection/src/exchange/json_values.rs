@@ -2,8 +2,8 @@
 
 use crate::ids::IdKind;
 use arrow_array::{
-    ArrayRef, BooleanArray, Float32Array, Float64Array, Int64Array, ListArray, StringArray, UInt64Array,
-    new_null_array,
+    ArrayRef, BooleanArray, Float32Array, Float64Array, Int64Array, LargeStringArray, ListArray, StringArray,
+    UInt64Array, new_null_array,
 };
 use arrow_buffer::{NullBuffer, OffsetBuffer};
 use arrow_cast::{CastOptions, cast_with_options};
@@ -123,6 +123,11 @@ fn scalar_column(data_type: &DataType, values: &[Option<&Value>]) -> Result<Arra
             Arc::new(BooleanArray::from(convert_each(values, "true or false", Value::as_bool)?))
         }
         DataType::Utf8 => Arc::new(text("a string")?),
+        // A column of JSON takes any value.
+        DataType::LargeUtf8 => {
+            let texts = convert_each(values, "a value", |value| Some(value.to_string()))?;
+            Arc::new(LargeStringArray::from(texts))
+        }
         DataType::Float32 => {
             let floats = convert_each(values, "a number", |value| float(value).map(|number| number as f32))?;
             Arc::new(Float32Array::from(floats))

@@ -30,7 +30,7 @@ pub use id_file::read_ids;
 pub use import::{ImportMode, ImportOptions, ImportReport, import};
 pub use json_rows::{JsonRow, JsonRows};
 pub use json_values::times_of_texts;
-pub use row_tables::{ArrowRows, RowTables};
+pub use row_tables::{ArrowRows, ReadRows, RowTables};
 
 /// Key of a file's metadata under which an export stores the schema of the collection.
 const SCHEMA_KEY: &str = "bathyal.collection.schema";

@@ -4,11 +4,13 @@ use super::arrow::read_stream;
 use super::json_lines::table_of_objects;
 use super::kind::file_error;
 use super::table::ColumnMapping;
-use super::vectors::to_lists;
+use super::vectors::{from_lists, to_lists};
 use crate::error::CollectionError;
 use crate::ids::Ids;
 use crate::rows::Rows;
 use crate::schema::{ID_COLUMN, Schema};
+use arrow_array::cast::AsArray;
+use arrow_array::types::Float32Type;
 use arrow_array::{ArrayRef, Float32Array, RecordBatch, UInt32Array};
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{Field, Schema as ArrowSchema};
@@ -22,6 +24,9 @@ use std::sync::Arc;
 /// Columns of answers, besides those of the rows.
 const QUERY_COLUMN: &str = "query";
 const DISTANCE_COLUMN: &str = "distance";
+/// How many columns of an answer of a search come before the ids, and which of them has the distances.
+const SEARCH_COLUMNS: usize = 2;
+const DISTANCE_PLACE: usize = 1;
 
 /// Converts tables and JSON objects to rows of a collection. Columns are matched by name, as by
 /// [`import`](super::import::import).
@@ -113,6 +118,62 @@ impl RowTables {
     }
 }
 
+/// Rows of an answer that were read from a stream of Arrow IPC.
+#[derive(Debug)]
+pub struct ReadRows {
+    /// The ids.
+    pub ids: Ids,
+    /// The distances of a search, one for each row; none for rows that no search has found.
+    pub distances: Vec<f32>,
+    /// The columns of metadata.
+    pub columns: RecordBatch,
+    /// The vectors of each field.
+    pub vectors: Vec<StoredVectors>,
+}
+
+impl RowTables {
+    /// Reads an answer that [`ArrowRows`] has written, with the vectors of `fields`. `searched` is true for
+    /// the answer of a search, which has distances. Columns are found by their places, since metadata may
+    /// have any names. Compressed buffers may take `most_bytes`.
+    ///
+    /// # Errors
+    /// [`CollectionError::File`] for bytes that are no such answer.
+    pub fn answer(
+        &self,
+        bytes: &[u8],
+        most_bytes: u64,
+        (fields, searched): (&[String], bool),
+    ) -> Result<ReadRows, CollectionError> {
+        let table = self.table_of_arrow(bytes, most_bytes)?;
+        let first = if searched { SEARCH_COLUMNS } else { 0 };
+        let count = table.num_columns();
+        let fewest = first + 1 + fields.len();
+        let wrong = |what: &str| file_error(self.source(), format!("is not an answer as expected: {what}"));
+        if count < fewest {
+            return Err(wrong(&format!("it has {count} columns, and {fewest} are the fewest")));
+        }
+        let distances = match searched {
+            false => Vec::new(),
+            true => {
+                let column = table.column(DISTANCE_PLACE).as_primitive_opt::<Float32Type>();
+                column.ok_or_else(|| wrong("there are no distances"))?.values().to_vec()
+            }
+        };
+        let ids = Ids::from_array(self.mapping.schema.id_kind, table.column(first))
+            .map_err(|error| file_error(self.source(), error))?;
+        let behind = count - fields.len();
+        let mut vectors = Vec::with_capacity(fields.len());
+        for (name, column) in fields.iter().zip(&table.columns()[behind..]) {
+            let field = &self.mapping.schema.vectors[self.mapping.schema.field(Some(name))?];
+            let read = from_lists(column, field, 0).map_err(|reason| file_error(self.source(), reason))?;
+            let bytes = read.rows(0..read.count()).unwrap_or_default().to_vec();
+            vectors.push(StoredVectors { element: field.element, dim: field.dim, bytes });
+        }
+        let places: Vec<usize> = (first + 1..behind).collect();
+        Ok(ReadRows { ids, distances, columns: table.project(&places)?, vectors })
+    }
+}
+
 /// Rows of an answer that are written as a stream of Arrow IPC.
 #[derive(Debug, Clone)]
 pub struct ArrowRows {
@@ -140,6 +201,16 @@ impl ArrowRows {
             rows.columns.push(lists);
         }
         Ok(rows)
+    }
+
+    /// Returns queries as a body of a search: a column with the name of the field.
+    ///
+    /// # Errors
+    /// [`CollectionError::Arrow`].
+    pub fn of_queries(field: &str, queries: StoredVectors) -> Result<ArrowRows, CollectionError> {
+        let lists = to_lists(queries)?;
+        let field = Field::new(field, lists.data_type().clone(), false);
+        Ok(ArrowRows { fields: vec![field], columns: vec![lists] })
     }
 
     /// Adds the distances of a search, one for each row, and the number of each row's query: `k` rows are

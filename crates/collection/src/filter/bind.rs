@@ -72,15 +72,19 @@ fn column_error(name: &str, reason: impl std::fmt::Display) -> CollectionError {
 
 fn resolve(name: &str, schema: &Schema) -> Result<ResolvedColumn, CollectionError> {
     let (source, data_type) = if name == ID_COLUMN {
-        (None, schema.id_kind.data_type())
+        (Source::Ids, schema.id_kind.data_type())
+    } else if let Some((number, path)) = schema.json_key(name) {
+        (Source::Key(number, path.into()), DataType::LargeUtf8)
     } else {
         let number = schema.column(name).map_err(|error| {
             CollectionError::Filter(format!("the filter: {error}, and the ids are {ID_COLUMN:?}"))
         })?;
-        (Some(number), schema.columns[number].kind.data_type().clone())
+        (Source::Column(number), schema.columns[number].kind.data_type().clone())
     };
     let (single, list) = match &data_type {
         DataType::List(item) => (item.data_type(), true),
+        // A single value of a key is a list of one.
+        DataType::LargeUtf8 => (&data_type, true),
         single => (single, false),
     };
     let unknown = || column_error(name, format!("there are no conditions on values of type {data_type}"));
@@ -90,19 +94,22 @@ fn resolve(name: &str, schema: &Schema) -> Result<ResolvedColumn, CollectionErro
 /// Returns the condition that a column is null, or that it is not null.
 fn null(column: &ResolvedColumn, null: bool) -> Normal {
     if column.list {
-        return Normal::list(column.source, if null { ListTest::Null } else { ListTest::NotNull });
+        return Normal::list(column.source.clone(), if null { ListTest::Null } else { ListTest::NotNull });
     }
     let nothing = column.domain.nothing();
     let values = if null { nothing } else { nothing.complement() };
     let nan = column.domain.has_nan().then_some(!null);
     // Ids are never null.
-    let null = column.source.is_some().then_some(null);
-    Normal::single(column.source, ValueSet { values, nan, null })
+    let null = (column.source != Source::Ids).then_some(null);
+    Normal::single(column.source.clone(), ValueSet { values, nan, null })
 }
 
 /// Returns a condition on a column of single values.
 fn condition(name: &str, negated: bool, schema: &Schema, test: Test) -> Result<Normal, CollectionError> {
     let column = resolve(name, schema)?;
+    if column.domain.is_key() {
+        return list_has(name, &column, negated, test);
+    }
     if column.list {
         return Err(column_error(
             name,
@@ -115,8 +122,8 @@ fn condition(name: &str, negated: bool, schema: &Schema, test: Test) -> Result<N
 fn single(name: &str, column: &ResolvedColumn, negated: bool, test: Test) -> Result<Normal, CollectionError> {
     let values = test(column.domain).map_err(|reason| column_error(name, reason))?;
     let nan = column.domain.has_nan().then_some(false);
-    let set = ValueSet { values, nan, null: column.source.is_some().then_some(false) };
-    Ok(Normal::single(column.source, if negated { set.negated() } else { set }))
+    let set = ValueSet { values, nan, null: (column.source != Source::Ids).then_some(false) };
+    Ok(Normal::single(column.source.clone(), if negated { set.negated() } else { set }))
 }
 
 /// Returns the condition that a list has an element in a set, or that it has none.
@@ -128,7 +135,8 @@ fn list_has(
 ) -> Result<Normal, CollectionError> {
     let values =
         test(column.domain).map_err(|reason| column_error(name, format!("of its elements: {reason}")))?;
-    Ok(Normal::list(column.source, if negated { ListTest::Lacks(values) } else { ListTest::Has(values) }))
+    let source = column.source.clone();
+    Ok(Normal::list(source, if negated { ListTest::Lacks(values) } else { ListTest::Has(values) }))
 }
 
 fn compare(
@@ -167,7 +175,7 @@ fn contains(
     }
     // Every list contains all of zero values, but a null does not.
     let mut parts = vec![match negated {
-        false => Normal::list(column.source, ListTest::NotNull),
+        false => Normal::list(column.source.clone(), ListTest::NotNull),
         true => Normal::Constant(false),
     }];
     for literal in literals {

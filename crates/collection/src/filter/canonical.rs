@@ -3,6 +3,7 @@
 use super::cuts::{Cuts, Key};
 use super::domain::{Domain, Values};
 use super::expression::QuotedText;
+use super::json_key::KeyDomain;
 use super::normal::{ListTest, Normal, Source, ValueSet};
 use crate::schema::{ID_COLUMN, Schema};
 use arrow_schema::DataType;
@@ -19,12 +20,12 @@ fn write(normal: &Normal, schema: &Schema, out: &mut String) {
     match normal {
         Normal::Constant(value) => *out += if *value { "true" } else { "false" },
         Normal::Single(source, set) => {
-            *out += &name(*source, schema);
+            *out += &name(source, schema);
             *out += " in ";
-            write_set(set, &domain(*source, schema), out);
+            write_set(set, &domain(source, schema), out);
         }
         Normal::List(source, test) => {
-            *out += &name(*source, schema);
+            *out += &name(source, schema);
             let (words, values) = match test {
                 ListTest::Null => (" is null", None),
                 ListTest::NotNull => (" is not null", None),
@@ -33,7 +34,7 @@ fn write(normal: &Normal, schema: &Schema, out: &mut String) {
             };
             *out += words;
             if let Some(values) = values {
-                write_values(values, &domain(*source, schema), out);
+                write_values(values, &domain(source, schema), out);
                 out.push('}');
             }
         }
@@ -49,15 +50,19 @@ fn write(normal: &Normal, schema: &Schema, out: &mut String) {
     }
 }
 
-fn name(source: Source, schema: &Schema) -> String {
-    let name = source.map_or(ID_COLUMN, |number| &schema.columns[number].name);
-    format!("\"{}\"", name.replace('"', "\"\""))
+fn name(source: &Source, schema: &Schema) -> String {
+    let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
+    let column = quoted(source.column().map_or(ID_COLUMN, |number| &schema.columns[number].name));
+    match source {
+        Source::Key(_, path) => format!("{column}.{}", quoted(path)),
+        _ => column,
+    }
 }
 
 /// Returns the domain of a column's values, or of the elements of its lists.
-fn domain(source: Source, schema: &Schema) -> Option<Domain> {
-    let data_type =
-        source.map_or(schema.id_kind.data_type(), |number| schema.columns[number].kind.data_type().clone());
+fn domain(source: &Source, schema: &Schema) -> Option<Domain> {
+    let of_column = |number: usize| schema.columns[number].kind.data_type().clone();
+    let data_type = source.column().map_or(schema.id_kind.data_type(), of_column);
     match data_type {
         DataType::List(item) => Domain::from_type(item.data_type()),
         single => Domain::from_type(&single),
@@ -92,6 +97,20 @@ fn write_values(values: &Values, domain: &Option<Domain>, out: &mut String) {
             Some(end) => format!("{}..{}", QuotedText(begin), QuotedText(end)),
             None => format!("{}..", QuotedText(begin)),
         }),
+        Values::Key(values) => {
+            let numbers = |cuts: &Cuts<u64>| Values::Numbers(cuts.clone());
+            let parts = [
+                (KeyDomain::Bools, numbers(&values.bools)),
+                (KeyDomain::Wholes, numbers(&values.wholes)),
+                (KeyDomain::Larges, numbers(&values.larges)),
+                (KeyDomain::Floats, numbers(&values.floats)),
+                (KeyDomain::Texts, Values::Text(values.texts.clone())),
+            ];
+            for (at, (of, part)) in parts.iter().enumerate() {
+                *out += if at > 0 { "; " } else { "" };
+                write_values(part, &Some(of.domain()), out);
+            }
+        }
     }
 }
 

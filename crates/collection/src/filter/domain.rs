@@ -6,6 +6,7 @@
 
 use super::cuts::Cuts;
 use super::expression::{Comparison, Literal};
+use super::json_key::{KeyDomain, KeyValues};
 use arrow_array::timezone::Tz;
 use arrow_cast::parse::string_to_datetime;
 use arrow_schema::{DataType, TimeUnit};
@@ -23,6 +24,8 @@ enum Kind {
     Date,
     Timestamp,
     Text,
+    /// The values of a key of JSON, of all types.
+    Key,
 }
 
 /// The ordered values of a type.
@@ -40,6 +43,8 @@ pub(super) enum Values {
     /// Values other than strings, by their numbers.
     Numbers(Cuts<u64>),
     Text(Cuts<String>),
+    /// Values of a key of JSON.
+    Key(Box<KeyValues>),
 }
 
 /// The cuts before and after a literal. They are equal if the literal is not a value of the column. `None` is
@@ -77,6 +82,9 @@ pub(super) fn float64(rank: i128) -> f64 {
 }
 
 impl Domain {
+    /// The strings.
+    pub(super) const TEXT: Domain = Domain { kind: Kind::Text, least: 0, greatest: 0 };
+
     /// Returns the domain of single values of an Arrow type; `None` for a type that filters do not support.
     pub(super) fn from_type(data_type: &DataType) -> Option<Domain> {
         let whole = |least: i128, greatest: i128| Domain { kind: Kind::Whole, least, greatest };
@@ -104,7 +112,9 @@ impl Domain {
             DataType::Timestamp(TimeUnit::Microsecond, None) => {
                 Domain { kind: Kind::Timestamp, least: i64::MIN.into(), greatest: i64::MAX.into() }
             }
-            DataType::Utf8 => Domain { kind: Kind::Text, least: 0, greatest: 0 },
+            DataType::Utf8 => Domain::TEXT,
+            // The type of columns of JSON.
+            DataType::LargeUtf8 => Domain { kind: Kind::Key, ..Domain::TEXT },
             _ => return None,
         })
     }
@@ -144,8 +154,14 @@ impl Domain {
     pub(super) fn nothing(&self) -> Values {
         match self.kind {
             Kind::Text => Values::Text(Cuts::none()),
+            Kind::Key => Values::Key(Box::new(KeyValues::none())),
             _ => Values::Numbers(Cuts::none()),
         }
+    }
+
+    /// Returns true for the values of a key of JSON.
+    pub(super) fn is_key(&self) -> bool {
+        self.kind == Kind::Key
     }
 
     /// Returns the cuts before and after a literal.
@@ -180,7 +196,7 @@ impl Domain {
                     Kind::Whole | Kind::Float32 | Kind::Float64 => "a number",
                     Kind::Date => "a string with a date, such as '2024-12-31'",
                     Kind::Timestamp => "a string with a time, such as '2024-12-31T23:59:59Z'",
-                    Kind::Text => "a string in single quotes",
+                    Kind::Text | Kind::Key => "a string in single quotes",
                 };
                 return Err(format!("it is compared with {expected}, not with {literal}"));
             }
@@ -195,6 +211,9 @@ impl Domain {
     /// # Errors
     /// As [`Domain::bounds`].
     pub(super) fn compare(&self, comparison: Comparison, literal: &Literal) -> Result<Values, String> {
+        if self.is_key() {
+            return key_values(literal, &|domain| domain.compare(comparison, literal));
+        }
         Ok(match self.bounds(literal)? {
             Bounds::Numbers(before, after) => Values::Numbers(compare(comparison, before, after)),
             Bounds::Text(before, after) => Values::Text(compare(comparison, before, after)),
@@ -206,6 +225,14 @@ impl Domain {
     /// # Errors
     /// As [`Domain::bounds`].
     pub(super) fn equal_to_any(&self, literals: &[Literal]) -> Result<Values, String> {
+        if self.is_key() {
+            let equal = |literal: &Literal| self.compare(Comparison::Equal, literal);
+            let mut sets = vec![self.nothing()];
+            for literal in literals {
+                sets.push(equal(literal)?);
+            }
+            return Ok(Values::join(false, sets));
+        }
         let (mut numbers, mut texts) = (Vec::new(), Vec::new());
         for literal in literals {
             match self.bounds(literal)? {
@@ -221,9 +248,26 @@ impl Domain {
 
     /// Returns the strings that begin with `prefix`; `None` if the values are not strings.
     pub(super) fn with_prefix(&self, prefix: &str) -> Option<Values> {
-        let strings = self.kind == Kind::Text;
-        strings.then(|| Values::Text(Cuts::between(Some(prefix.to_string()), after_prefix(prefix))))
+        let strings = Cuts::between(Some(prefix.to_string()), after_prefix(prefix));
+        match self.kind {
+            Kind::Text => Some(Values::Text(strings)),
+            Kind::Key => Some(Values::Key(Box::new(KeyValues { texts: strings, ..KeyValues::none() }))),
+            _ => None,
+        }
     }
+}
+
+/// Returns the values of a key for which a condition on `literal` is true: those of its type.
+fn key_values(literal: &Literal, test: &dyn Fn(Domain) -> Result<Values, String>) -> Result<Values, String> {
+    let domains: &[KeyDomain] = match literal {
+        Literal::Bool(_) => &[KeyDomain::Bools],
+        Literal::Text(_) => &[KeyDomain::Texts],
+        Literal::Whole(_) | Literal::Fraction(_) => {
+            &[KeyDomain::Wholes, KeyDomain::Larges, KeyDomain::Floats]
+        }
+    };
+    let sets = domains.iter().map(|of| Ok((*of, test(of.domain())?))).collect::<Result<Vec<_>, String>>()?;
+    Ok(Values::Key(Box::new(KeyValues::of(sets))))
 }
 
 fn compare<K: super::cuts::Key>(comparison: Comparison, before: Option<K>, after: Option<K>) -> Cuts<K> {
@@ -294,6 +338,7 @@ impl Values {
         match self {
             Values::Numbers(cuts) => Values::Numbers(cuts.complement()),
             Values::Text(cuts) => Values::Text(cuts.complement()),
+            Values::Key(values) => Values::Key(Box::new(values.complement())),
         }
     }
 
@@ -301,6 +346,7 @@ impl Values {
         match self {
             Values::Numbers(cuts) => cuts.is_empty(),
             Values::Text(cuts) => cuts.is_empty(),
+            Values::Key(values) => values.is_empty(),
         }
     }
 
@@ -308,17 +354,22 @@ impl Values {
         match self {
             Values::Numbers(cuts) => cuts.is_all(),
             Values::Text(cuts) => cuts.is_all(),
+            Values::Key(values) => values.is_all(),
         }
     }
 
     /// Returns the intersection (`all`) or the union of sets of one column. There is at least one set.
     pub(super) fn join(all: bool, sets: Vec<Values>) -> Values {
-        let (mut numbers, mut texts) = (Vec::new(), Vec::new());
+        let (mut numbers, mut texts, mut keys) = (Vec::new(), Vec::new(), Vec::new());
         for set in sets {
             match set {
                 Values::Numbers(cuts) => numbers.push(cuts),
                 Values::Text(cuts) => texts.push(cuts),
+                Values::Key(values) => keys.push(*values),
             }
+        }
+        if !keys.is_empty() {
+            return Values::Key(Box::new(KeyValues::join(all, keys)));
         }
         if texts.is_empty() {
             Values::Numbers(if all { Cuts::intersection(numbers) } else { Cuts::union(numbers) })

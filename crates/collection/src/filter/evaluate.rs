@@ -2,6 +2,7 @@
 
 use super::cuts::Cuts;
 use super::domain::{Domain, Values, after_prefix, float32, float64, rank32, rank64};
+use super::json_key::{KeyValues, value_at};
 use super::normal::{ListTest, Normal, Source, ValueSet};
 use crate::error::CollectionError;
 use crate::schema::{ID_COLUMN, Schema};
@@ -17,6 +18,7 @@ use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder};
 use arrow_ord::cmp;
 use arrow_schema::{ArrowError, DataType, TimeUnit};
 use arrow_string::like;
+use serde_json::Value;
 use std::collections::HashSet;
 
 /// A filter that is ready to be evaluated.
@@ -34,6 +36,8 @@ pub(super) enum FilterPlan {
 pub(super) struct Column {
     name: String,
     data_type: DataType,
+    /// The path of a key, in a column of JSON.
+    key: Option<String>,
 }
 
 /// For values outside the order: whether they match.
@@ -62,6 +66,8 @@ pub(super) enum Matcher {
         strings: HashSet<String>,
         within: bool,
     },
+    /// Values of a key of JSON.
+    Key(KeyValues),
 }
 
 impl FilterPlan {
@@ -102,6 +108,10 @@ impl FilterPlan {
                 let array = column.array_in(batch)?;
                 Ok(with_nulls(array, matcher.matches(array, unordered.nan)?, unordered.null))
             }
+            FilterPlan::List(column, test) if column.key.is_some() => {
+                let path = column.key.as_deref().unwrap_or_default();
+                Ok(keys_that_pass(column.array_in(batch)?, path, test))
+            }
             FilterPlan::List(column, test) => {
                 let array = column.array_in(batch)?;
                 let lists = array.as_list::<i32>();
@@ -140,12 +150,17 @@ impl FilterPlan {
 impl Column {
     fn new(source: Source, schema: &Schema) -> Column {
         match source {
-            None => Column { name: ID_COLUMN.into(), data_type: schema.id_kind.data_type() },
-            Some(number) => {
+            Source::Ids => Column::of(ID_COLUMN, schema.id_kind.data_type(), None),
+            Source::Column(number) | Source::Key(number, _) => {
                 let column = &schema.columns[number];
-                Column { name: column.name.clone(), data_type: column.kind.data_type().clone() }
+                let key = if let Source::Key(_, path) = source { Some(path) } else { None };
+                Column::of(&column.name, column.kind.data_type().clone(), key)
             }
         }
+    }
+
+    fn of(name: &str, data_type: DataType, key: Option<String>) -> Column {
+        Column { name: name.into(), data_type, key }
     }
 
     /// Returns the array of this column in a batch.
@@ -181,6 +196,21 @@ fn with_nulls(array: &dyn Array, matches: BooleanBuffer, null: bool) -> BooleanB
     }
 }
 
+/// Returns one bit for each text of JSON: true if its value at `path` passes the test.
+fn keys_that_pass(array: &dyn Array, path: &str, test: &ListPlan) -> BooleanBuffer {
+    let texts = array.as_string::<i64>();
+    let passes = |value: Option<Value>| match (test, value) {
+        (ListPlan::Null, value) => value.is_none(),
+        (_, None) => false,
+        (ListPlan::NotNull, Some(_)) => true,
+        (ListPlan::Has(matcher), Some(value)) => matcher.has_any_of(&value),
+        (ListPlan::Lacks(matcher), Some(value)) => !matcher.has_any_of(&value),
+    };
+    BooleanBuffer::collect_bool(texts.len(), |row| {
+        passes(if texts.is_null(row) { None } else { value_at(texts.value(row), path) })
+    })
+}
+
 /// Returns one bit for each list: true if one of its elements matches.
 fn lists_with_match(lists: &ListArray, matcher: &Matcher) -> Result<BooleanBuffer, CollectionError> {
     let mut matching = BooleanBufferBuilder::new(lists.len());
@@ -204,6 +234,7 @@ impl Matcher {
     fn new(values: Values) -> Matcher {
         let cuts = match values {
             Values::Numbers(cuts) => return Matcher::Numbers(cuts),
+            Values::Key(values) => return Matcher::Key(*values),
             Values::Text(cuts) => cuts,
         };
         if let Some(strings) = strings(&cuts) {
@@ -215,11 +246,22 @@ impl Matcher {
         }
     }
 
+    /// Returns true if a value of a key is in the set.
+    fn has_any_of(&self, value: &Value) -> bool {
+        match self {
+            Matcher::Key(values) => values.has_any_of(value),
+            Matcher::Numbers(_) | Matcher::Text(_) | Matcher::Strings { .. } => false,
+        }
+    }
+
     /// Returns one bit for each value of an array: true if it is in the set. The bits of nulls are undefined.
     fn matches(&self, array: &dyn Array, nan: bool) -> Result<BooleanBuffer, CollectionError> {
         match self {
             Matcher::Numbers(cuts) => numbers(array, cuts, nan),
             Matcher::Text(cuts) => Ok(text(array.as_string::<i32>(), cuts)?),
+            Matcher::Key(_) => {
+                Err(CollectionError::Internal("a condition on a key of a column without keys".into()))
+            }
             Matcher::Strings { strings, within } => {
                 let array = array.as_string::<i32>();
                 Ok(BooleanBuffer::collect_bool(array.len(), |row| {

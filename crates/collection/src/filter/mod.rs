@@ -9,6 +9,9 @@
 //! So `year != 2020` does not match rows whose year is null. NaN is neither less than, equal to, nor greater
 //! than any number, and differs from all: it matches `x != 1` and `not x < 1`, but not `x >= 1`. 0.0 and -0.0
 //! are equal.
+//!
+//! `meta.year` is the key `year` of the column `meta`, if that is one of JSON. Its value is a list of single
+//! values, also if it is a single value, and a condition is true if it is true for one of them.
 
 mod bind;
 mod canonical;
@@ -18,6 +21,7 @@ mod error;
 mod evaluate;
 mod expression;
 mod json;
+mod json_key;
 mod normal;
 mod tokens;
 mod words;
@@ -35,7 +39,7 @@ use arrow_buffer::BooleanBuffer;
 use domain::{Domain, Values};
 use evaluate::FilterPlan;
 use expression::{Expression, MAX_LITERALS};
-use normal::Normal;
+use normal::{Normal, Source};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
@@ -98,10 +102,11 @@ impl Filter {
         let normal = bind::normal(&self.expression, false, schema)?;
         let mut sources = BTreeSet::new();
         collect_sources(&normal, &mut sources);
+        let columns: BTreeSet<usize> = sources.iter().filter_map(Source::column).collect();
         Ok(BoundFilter {
             canonical: canonical::text(&normal, schema),
-            needs_ids: sources.contains(&None),
-            columns: sources.into_iter().flatten().collect(),
+            needs_ids: sources.contains(&Source::Ids),
+            columns: columns.into_iter().collect(),
             ids: listed_ids(&normal, schema.id_kind)?,
             plan: Arc::new(FilterPlan::new(normal, schema)),
         })
@@ -164,11 +169,11 @@ impl BoundFilter {
 }
 
 /// Adds the columns that a normal form needs.
-fn collect_sources(normal: &Normal, sources: &mut BTreeSet<normal::Source>) {
+fn collect_sources(normal: &Normal, sources: &mut BTreeSet<Source>) {
     match normal {
         Normal::Constant(_) => {}
         Normal::Single(source, _) | Normal::List(source, _) => {
-            sources.insert(*source);
+            sources.insert(source.clone());
         }
         Normal::All(parts) | Normal::Any(parts) => {
             parts.iter().for_each(|part| collect_sources(part, sources))
@@ -178,7 +183,7 @@ fn collect_sources(normal: &Normal, sources: &mut BTreeSet<normal::Source>) {
 
 /// Returns the ids that match, if the normal form only lists ids.
 fn listed_ids(normal: &Normal, kind: IdKind) -> Result<Option<Ids>, CollectionError> {
-    let Normal::Single(None, set) = normal else { return Ok(None) };
+    let Normal::Single(Source::Ids, set) = normal else { return Ok(None) };
     let domain = Domain::from_type(&kind.data_type());
     let mut ids = Vec::new();
     match (&set.values, domain) {
@@ -202,7 +207,7 @@ fn listed_ids(normal: &Normal, kind: IdKind) -> Result<Option<Ids>, CollectionEr
                 }
             }
         }
-        (Values::Numbers(_), None) => return Ok(None),
+        (Values::Numbers(_), None) | (Values::Key(_), _) => return Ok(None),
     }
     Ids::from_ids(kind, &ids).map(Some)
 }

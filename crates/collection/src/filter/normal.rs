@@ -8,8 +8,26 @@
 use super::domain::Values;
 use std::collections::BTreeMap;
 
-/// Number of a column of the schema; `None` for the ids.
-pub(super) type Source = Option<usize>;
+/// The values that a condition is about.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Source {
+    /// The ids.
+    Ids,
+    /// A column of the schema, by its number.
+    Column(usize),
+    /// A key of a column of JSON: the number of the column, and the path of the key.
+    Key(usize, String),
+}
+
+impl Source {
+    /// Returns the number of the column of the schema; `None` for the ids.
+    pub(super) fn column(&self) -> Option<usize> {
+        match self {
+            Source::Ids => None,
+            Source::Column(number) | Source::Key(number, _) => Some(*number),
+        }
+    }
+}
 
 /// A filter in normal form.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -178,5 +196,5 @@ fn join_tests(all: bool, source: Source, tests: Vec<ListTest>, joined: &mut Vec<
     } else if not_null && (!all || !has_separate) {
         separate.push(ListTest::NotNull);
     }
-    joined.extend(separate.into_iter().map(|test| Normal::list(source, test)));
+    joined.extend(separate.into_iter().map(|test| Normal::list(source.clone(), test)));
 }

@@ -3,6 +3,7 @@
 
 mod filters;
 mod logs;
+mod requests;
 mod rows;
 mod segments;
 
@@ -17,7 +18,7 @@ pub struct Reader {
 }
 
 /// All parsers.
-pub const READERS: [Reader; 12] = [
+pub const READERS: [Reader; 14] = [
     Reader { name: "collection_log", seeds: logs::seeds, read: logs::log },
     Reader { name: "collection_version", seeds: segments::versions, read: segments::version },
     Reader { name: "deleted_rows", seeds: segments::bitmaps, read: segments::bitmap },
@@ -27,6 +28,8 @@ pub const READERS: [Reader; 12] = [
     Reader { name: "segment_columns", seeds: segments::column_files, read: segments::columns },
     Reader { name: "filter_words", seeds: filters::words, read: filters::in_words },
     Reader { name: "filter_json", seeds: filters::values, read: filters::in_json },
+    Reader { name: "request_arrow", seeds: requests::streams, read: requests::arrow },
+    Reader { name: "request_json", seeds: requests::objects, read: requests::json },
     Reader { name: "json_lines", seeds: rows::lines, read: |bytes| rows::file("rows.jsonl", bytes) },
     Reader { name: "arrow_rows", seeds: rows::arrow, read: |bytes| rows::file("rows.arrow", bytes) },
     Reader { name: "parquet_rows", seeds: rows::parquet, read: |bytes| rows::file("rows.parquet", bytes) },

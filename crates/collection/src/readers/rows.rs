@@ -10,7 +10,7 @@ use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Silent;
 use std::sync::Arc;
 
-fn schema() -> Schema {
+pub(super) fn schema() -> Schema {
     let column = |name: &str, kind: &str| kind.parse().ok().map(|kind| Column { name: name.into(), kind });
     let columns = [column("year", "int64"), column("lang", "string"), column("tags", "list<string>")];
     Schema {

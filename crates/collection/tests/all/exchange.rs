@@ -44,6 +44,7 @@ fn rich() -> Schema {
         "list<string>",
         "list<int16>",
         "list<date>",
+        "json",
     ];
     Schema {
         id_kind: IdKind::Text,
@@ -68,9 +69,11 @@ fn line(row: u64) -> String {
         "c int16": null, "c int32": {row}, "c int64": -9223372036854775808, "c uint8": 255, "c uint16": 65535,
         "c uint32": 4294967295, "c uint64": 18446744073709551615, "c float32": 0.1, "c float64": "NaN",
         "c string": "x{row}", "c date": "2024-02-29", "c timestamp": "1969-12-31T23:59:59.999999",
-        "c list<string>": {some}, "c list<int16>": [-1, {}], "c list<date>": ["1900-01-01"]}}"#,
+        "c list<string>": {some}, "c list<int16>": [-1, {}], "c list<date>": ["1900-01-01"], "c json": {}}}"#,
         row.is_multiple_of(3),
-        row % 100
+        row % 100,
+        [r#"{"b": {"c": [1, "é", null]}, "a": 1.5}"#, "[]", "\"text\"", "18446744073709551615"]
+            [row as usize % 4]
     )
     .replace('\n', "")
 }

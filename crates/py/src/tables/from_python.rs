@@ -148,6 +148,10 @@ pub(super) fn column(
     if let Some(array) = capsule::whole(value)? {
         return Ok(array);
     }
+    let is_json = *kind == DataType::LargeUtf8;
+    if is_json && value.is_instance_of::<PyDict>() {
+        return values::of(name, kind, &vec![value.clone(); rows]);
+    }
     if let Ok(array) = value.cast::<PyUntypedArray>() {
         if array.ndim() == 0 {
             return values::of(name, kind, &vec![array.call_method0("item")?; rows]);
@@ -155,7 +159,7 @@ pub(super) fn column(
         if array.hasattr("mask")? {
             return masked(name, kind, value, rows);
         }
-        if let Some(array) = numbers::column(array, name)? {
+        if let Some(array) = numbers::column(array, name)?.filter(|_| !is_json) {
             return Ok(array);
         }
         return column(name, kind, &array.call_method0("tolist")?, rows);

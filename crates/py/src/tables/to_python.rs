@@ -23,8 +23,8 @@ pub(crate) fn ids<'py>(py: Python<'py>, ids: &Ids) -> PyResult<Bound<'py, PyAny>
 }
 
 /// Returns the values of a column as an array. Numbers and booleans have their own dtype if no value is
-/// missing; dates and times always do. Other columns are arrays of objects: text, lists, and None for missing
-/// values.
+/// missing; dates and times always do. Other columns are arrays of objects: text, lists, values of JSON, and
+/// None for missing values.
 pub(super) fn values<'py>(py: Python<'py>, array: &ArrayRef) -> PyResult<Bound<'py, PyAny>> {
     match array.data_type() {
         DataType::Date32 => return times(py, "datetime64[D]", array.as_primitive::<Date32Type>()),
@@ -100,6 +100,10 @@ pub(super) fn object<'py>(py: Python<'py>, array: &ArrayRef, row: usize) -> PyRe
         DataType::Float32 => number::<Float32Type>(py, array, row)?,
         DataType::Float64 => number::<Float64Type>(py, array, row)?,
         DataType::Utf8 => PyString::new(py, array.as_string::<i32>().value(row)).into_any(),
+        DataType::LargeUtf8 => {
+            let text = array.as_string::<i64>().value(row);
+            py.import("json")?.call_method1("loads", (text,))?
+        }
         DataType::Date32 => {
             let ordinal = i64::from(array.as_primitive::<Date32Type>().value(row)) + EPOCH_ORDINAL;
             datetime(py)?.getattr("date")?.call_method1("fromordinal", (ordinal,))?

@@ -7,7 +7,9 @@ use arrow_array::types::{
     ArrowPrimitiveType, Date32Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
     TimestampMicrosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
-use arrow_array::{Array, ArrayRef, BooleanArray, ListArray, PrimitiveArray, new_null_array};
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, LargeStringArray, ListArray, PrimitiveArray, new_null_array,
+};
 use arrow_buffer::{NullBuffer, OffsetBuffer};
 use arrow_schema::{DataType, FieldRef};
 use bathyal_collection::exchange::times_of_texts;
@@ -42,6 +44,8 @@ pub(super) fn of(name: &str, kind: &DataType, items: &[Bound<'_, PyAny>]) -> PyR
         }
         DataType::Float64 => numbers::<Float64Type>(name, items, "a number"),
         DataType::Utf8 => texts(name, items),
+        // The type of columns of JSON.
+        DataType::LargeUtf8 => json_values(name, items),
         DataType::Date32 => times::<Date32Type>((name, kind), items, "a date", days),
         DataType::Timestamp(..) => {
             times::<TimestampMicrosecondType>((name, kind), items, "a datetime", microseconds)
@@ -65,6 +69,27 @@ fn each<'py, T>(
         read(item).map(Some).map_err(|error| refused(name, row, item, wanted, &error))
     };
     items.iter().enumerate().map(one).collect()
+}
+
+/// Converts values of JSON: whatever the module `json` writes.
+fn json_values(name: &str, items: &[Bound<'_, PyAny>]) -> PyResult<ArrayRef> {
+    let Some(first) = items.first() else { return Ok(new_null_array(&DataType::LargeUtf8, 0)) };
+    let py = first.py();
+    let dumps = py.import("json")?.getattr("dumps")?;
+    let options = PyDict::new(py);
+    options.set_item("allow_nan", false)?;
+    options.set_item("ensure_ascii", false)?;
+    let text = |(row, item): (usize, &Bound<'_, PyAny>)| {
+        if item.is_none() {
+            return Ok(None);
+        }
+        let text = dumps.call((item,), Some(&options)).and_then(|text| text.extract::<String>());
+        text.map(Some).map_err(|error| {
+            PyValueError::new_err(format!("{name}, row {row}: is no value of JSON: {}", error.value(py)))
+        })
+    };
+    let texts = items.iter().enumerate().map(text).collect::<PyResult<Vec<Option<String>>>>()?;
+    Ok(Arc::new(LargeStringArray::from(texts)))
 }
 
 /// Converts dates or times. Texts are converted as those of JSON lines are; other values with `read`.

@@ -1,6 +1,7 @@
 //! Filters are compared with a row-by-row interpreter that uses no normal form.
 
 mod interpreter;
+mod json_keys;
 mod making;
 mod matching;
 mod page;
