@@ -45,6 +45,7 @@ from bathyal.many import search, search_many
 from bathyal.opening import open
 from bathyal.reading import Snapshot
 from bathyal.results import Costs, Found, FoundMany, FoundRanges, SearchStats, SearchWarning
+from bathyal.served import Server, connect
 from bathyal.stores import copy, listing, prune, remove
 
 __all__ = [
@@ -66,6 +67,7 @@ __all__ = [
     "Rows",
     "SearchStats",
     "SearchWarning",
+    "Server",
     "Snapshot",
     "Written",
     "__version__",
@@ -73,6 +75,7 @@ __all__ = [
     "build",
     "check_plan",
     "compact",
+    "connect",
     "convert",
     "convert_layout",
     "convert_stripes",

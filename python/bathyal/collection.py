@@ -91,7 +91,8 @@ class Collection(Calibrating):
             columns: the columns of metadata and their types: ``"bool"``, ``"int8"`` to ``"int64"``, ``"uint8"`` to
                 ``"uint64"``, ``"float32"``, ``"float64"``, ``"string"``, ``"date"``, ``"timestamp"`` (to the
                 microsecond, in UTC), or lists of them: ``"list<string>"``. Every value may be missing. Dates and
-                times may also be text: ``"2024-02-29"``, ``"2024-02-29T12:00:00"``.
+                times may also be text: ``"2024-02-29"``, ``"2024-02-29T12:00:00"``. ``"json"`` takes any value that
+                the module ``json`` writes, such as a dictionary; filters take its keys: ``"meta.year >= 2020"``.
             options: the index of large segments: ``family``, ``store_as`` and the options of the family, as
                 for :func:`build`.
             memory, ...: as for :meth:`open`.

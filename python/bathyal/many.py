@@ -78,6 +78,9 @@ def search_many(collections: Sequence[Collection], request: CollectionRequest) -
     """
     if not collections:
         raise ValueError("no collection to search; give at least one")
+    for collection in collections:
+        if not isinstance(collection._handle, _bathyal.CollectionHandle):
+            raise TypeError(f"{collection.path} is on a server; search each collection there by itself")
     first = collections[0]
     rows, single, arguments = first._arguments(request)
     numbers, ids, distances, held, vectors, matches, report = _bathyal.search_collections(

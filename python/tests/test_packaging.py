@@ -7,38 +7,25 @@ import pathlib
 import re
 import shutil
 import subprocess
-import sys
 import urllib.request
 
 import pytest
 
+import serving
+
 PACKAGING = pathlib.Path(__file__).parents[2] / "packaging"
-COMMAND = pathlib.Path(sys.executable).parent / "bathyal"
 METRIC = re.compile(r"\bbathyal_[a-z_]+\b")
 
 
 @pytest.fixture
 def served(tmp_path):
-    """The address of a server's API, that of its counters, and its key."""
-    line = ["serve", tmp_path / "data", "--keys", tmp_path / "keys.toml"]
-    line += ["--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]
-    process = subprocess.Popen([COMMAND, *line], stderr=subprocess.PIPE, text=True)
-    try:
-        found: list[str] = []
-        while len(found) < 2:
-            text = process.stderr.readline()
-            assert text, "the server has ended"
-            found += re.findall(r"http://([0-9.:]+)", text)
-        keys = (tmp_path / "keys.toml").read_text()
-        yield found[0], found[1], re.search('secret = "(.*)"', keys)[1]
-    finally:
-        process.terminate()
-        assert process.wait(60) == 0
-        process.stderr.close()
+    """A running server."""
+    with serving.serving(tmp_path) as running:
+        yield running
 
 
 def test_the_dashboard_shows_counters_that_exist(served):
-    api, metrics, key = served
+    api, metrics, key = served.api, served.metrics, served.key
     vectors = [{"name": "v", "dim": 2, "element": "f32", "metric": "l2"}]
     body = json.dumps({"name": "docs", "schema": {"id": "u64", "vectors": vectors}}).encode()
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
@@ -59,7 +46,7 @@ def test_the_unit_is_valid(tmp_path):
     # The program is where this test has it.
     assert "ExecStart=/usr/local/bin/bathyal serve " in unit
     path = tmp_path / "bathyal.service"
-    path.write_text(unit.replace("/usr/local/bin/bathyal", str(COMMAND)))
+    path.write_text(unit.replace("/usr/local/bin/bathyal", str(serving.COMMAND)))
     checked = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", path], capture_output=True, text=True, check=False
     )

@@ -4,18 +4,17 @@ use crate::arrays::{matrix, queries as queries_of, vectors};
 use crate::detached::run_detached;
 use crate::errors::Failure;
 use crate::index::{AuditArguments, audit_options};
+use crate::served::GivenRows;
 use crate::snapshot::{Bytes, QuestionArguments, ReadSource, SnapshotHandle, bytes, filter, run_controlled};
 use crate::stores::{Pairs, store_options};
 use crate::tables::{Columns, ids, ids_to_python, metadata};
 use bathyal_collection::exchange::{ExportOptions, ImportMode, ImportOptions, export, import};
 use bathyal_collection::{
     Collection, CollectionAuditRequest, CollectionCalibration, CollectionError, CollectionOptions,
-    CompactOptions, Durability, FoundInMany, RepairOptions, Rows, Schema, SearchRequest, Written,
-    search_many,
+    CompactOptions, Durability, FoundInMany, RepairOptions, Schema, SearchRequest, Written, search_many,
 };
 use bathyal_index::OpenOptions;
 use bathyal_tier::Control;
-use bathyal_vectors::VectorFile;
 use numpy::PyArray2;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -264,26 +263,13 @@ impl CollectionHandle {
         columns: &Bound<'_, PyAny>,
         upsert: bool,
     ) -> PyResult<WrittenCounts> {
-        let ids = ids(self.schema.id_kind, given)?;
-        let columns = metadata(&self.schema, columns, ids.len(), false)?;
-        let lengths = fields.iter().map(PyAnyMethods::len).collect::<PyResult<Vec<usize>>>()?;
-        if ids.is_empty() && lengths.iter().all(|length| *length == 0) {
+        let Some(given) = GivenRows::of(&self.schema, given, &fields, columns)? else {
             self.collection()?;
             return Ok(counts(Written::default()));
-        }
-        let count = ids.len();
-        let named = self.schema.vectors.iter().zip(&lengths);
-        if let Some((field, length)) = named.into_iter().find(|(_, length)| **length != count) {
-            let name = &field.name;
-            return Err(PyValueError::new_err(format!(
-                "vectors of {name:?}: there are {length} for {count} ids"
-            )));
-        }
-        let held =
-            fields.iter().map(|field| vectors(field, "vectors")).collect::<PyResult<Vec<VectorFile>>>()?;
+        };
         let schema = self.schema.clone();
         let written = self.work(py, None, move |collection, _| {
-            let rows = Rows::new(&schema, ids, held, columns.as_ref())?;
+            let rows = given.rows(&schema)?;
             if upsert { collection.upsert(rows) } else { collection.add(rows) }
         })?;
         Ok(counts(written))

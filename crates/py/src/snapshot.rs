@@ -105,7 +105,7 @@ type Answers<'py> = (Bound<'py, PyAny>, Bound<'py, PyArray2<f32>>, Columns, Opti
 /// The name of the element, the dim, and the vectors in order.
 pub(crate) type Bytes<'py> = (&'static str, usize, Bound<'py, PyArray1<u8>>);
 /// Ids, columns, and the vectors of each field.
-type Part<'py> = (Bound<'py, PyAny>, Columns, Vec<Bytes<'py>>);
+pub(crate) type Part<'py> = (Bound<'py, PyAny>, Columns, Vec<Bytes<'py>>);
 
 /// Runs `work` without the GIL, until it ends, Ctrl-C, or `cancel` is set.
 pub(crate) fn run_controlled<T: Send>(
@@ -127,7 +127,7 @@ pub(crate) fn bytes(py: Python<'_>, vectors: StoredVectors) -> Bytes<'_> {
     (vectors.element.name(), vectors.dim, PyArray1::from_vec(py, vectors.bytes))
 }
 
-fn part(py: Python<'_>, fetched: FetchedRows) -> PyResult<Part<'_>> {
+pub(crate) fn part(py: Python<'_>, fetched: FetchedRows) -> PyResult<Part<'_>> {
     let vectors = fetched.vectors.into_iter().map(|vectors| bytes(py, vectors)).collect();
     Ok((ids_to_python(py, &fetched.ids)?, Columns { batch: fetched.columns }, vectors))
 }

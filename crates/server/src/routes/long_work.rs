@@ -1,10 +1,10 @@
 //! Work on whole collections, which may take longer than a request usually does. It is cancelled when the
 //! client closes the connection.
 
-use super::wire::{ErrorAnswer, queries_of};
+use super::wire::{ErrorAnswer, effort_of, queries_of};
 use crate::access::{Readable, Writable};
 use crate::answer::{json_text, to_json};
-use crate::body::JsonBody;
+use crate::body::{JsonBody, WholeBody};
 use crate::failure::Refusal;
 use crate::keys::{Grant, Right};
 use crate::names::EntryName;
@@ -16,7 +16,7 @@ use bathyal_collection::{
     CalibrationReport, Collection, CollectionCalibration, CompactOptions, CompactionReport, CopiedCollection,
     SearchRequest,
 };
-use bathyal_index::WarmReport;
+use bathyal_index::{NamedEfforts, WarmReport};
 use bathyal_vectors::progress::Progress;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -120,20 +120,40 @@ pub(super) async fn verify(
     run(&shared, name, |collection, progress| Ok(FaultsAnswer { faults: collection.verify(progress)? })).await
 }
 
+/// The searches to prepare for.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct GivenWarming {
+    /// Neighbours of each query; 10 if it is left out.
+    k: Option<usize>,
+    /// The recall; 0.95 if it is left out.
+    recall: Option<f32>,
+    /// The vector field; all if it is left out.
+    field: Option<String>,
+}
+
 /// Opens the indexes of all segments, so that later searches find them in memory.
 #[utoipa::path(
     post, path = "/v1/collections/{name}/warm",
-    operation_id = "warm_collection", tag = "maintenance", params(("name" = String, Path)),
+    operation_id = "warm_collection", tag = "maintenance", request_body = GivenWarming,
+    params(("name" = String, Path)),
     responses((status = 200, body = serde_json::Value), (status = "4XX", body = ErrorAnswer))
 )]
 pub(super) async fn warm(
     State(shared): State<Arc<Shared>>,
     Readable(name): Readable,
+    body: WholeBody,
 ) -> Result<Response, Refusal> {
+    // A request without a body means the usual searches.
+    let given: GivenWarming = if body.bytes.is_empty() { GivenWarming::default() } else { body.json()? };
+    let GivenWarming { k, recall, field } = given;
+    let default = SearchRequest::default();
+    let effort = effort_of(NamedEfforts { recall, ..NamedEfforts::default() })?;
+    let request = SearchRequest { k: k.unwrap_or(default.k), effort, field, ..default };
     let entries = shared.entries.clone();
     let report = shared.work.run_long(move |cancel| {
         let control = bathyal_tier::Control { cancel: Some(cancel), deadline: None };
-        let report: WarmReport = entries.collection(&name)?.warm(&SearchRequest::default(), control)?;
+        let report: WarmReport = entries.collection(&name)?.warm(&request, control)?;
         to_json(&report)
     });
     Ok(json_text(StatusCode::OK, report.await?))

@@ -2,7 +2,7 @@
 
 use super::wire::{ErrorAnswer, GivenFilter, GivenId, check_vector_bytes, filter_of, ids_of};
 use crate::access::Readable;
-use crate::answer::{AnswerRows, arrow, json, json_text, to_json};
+use crate::answer::{AnswerRows, arrow, json, json_text, to_header_json, to_json};
 use crate::body::{JsonBody, accepts_arrow};
 use crate::failure::Refusal;
 use crate::state::Shared;
@@ -195,7 +195,7 @@ pub(super) async fn scan(
         let collection = entries.collection(&name)?;
         let (rows, next) = read_page(&collection, &what, control)?;
         if accepts_arrow(&headers) {
-            let next = next.map(|next| to_json(&next)).transpose()?;
+            let next = next.map(|next| to_header_json(&next)).transpose()?;
             return arrow(rows.into_arrow_rows()?, next.map(|next| (NEXT, next)));
         }
         let rows = rows.into_json_rows()?;

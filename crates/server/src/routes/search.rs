@@ -5,7 +5,7 @@ use super::wire::{
     queries_of, vectors_of,
 };
 use crate::access::Readable;
-use crate::answer::{arrow, json};
+use crate::answer::{arrow, json, to_header_json};
 use crate::body::{JsonBody, WholeBody, accepts_arrow};
 use crate::collection_search::{CollectionSearch, key_of};
 use crate::entries::OpenCollection;
@@ -32,6 +32,10 @@ const FEW_NEIGHBORS: usize = 2000;
 const K: HeaderName = HeaderName::from_static("bathyal-k");
 const MATCHES: HeaderName = HeaderName::from_static("bathyal-matches");
 const NOTES: HeaderName = HeaderName::from_static("bathyal-notes");
+/// The header of an answer of Arrow with its plans and costs, if they are asked for.
+const REPORT: HeaderName = HeaderName::from_static("bathyal-report");
+/// The most bytes of that header: clients take 64 KiB.
+const MAX_REPORT_BYTES: usize = 48 << 10;
 
 /// A search: one query or several, and what to return.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -162,8 +166,8 @@ async fn opened(shared: &Shared, name: &EntryName) -> Result<Arc<OpenCollection>
 ///
 /// With a body of Arrow, the column `vector` has the queries, and the header `Bathyal-Search` the other
 /// members as JSON. With `Accept: application/vnd.apache.arrow.stream`, the answer is a table with the
-/// columns `query` and
-/// `distance` besides those of the rows.
+/// columns `query` and `distance` before those of the rows. The headers `Bathyal-K`, `Bathyal-Matches`,
+/// `Bathyal-Notes` and, with `explain`, `Bathyal-Report` have the rest.
 #[utoipa::path(
     post, path = "/v1/collections/{name}/search",
     operation_id = "search_rows", tag = "search", request_body = GivenSearch,
@@ -234,6 +238,16 @@ async fn read_search(
     Ok((given, queries))
 }
 
+/// Returns the plans and the costs of a search as JSON, without the plans if they are too long.
+fn report(found: &FoundRows) -> Result<String, Refusal> {
+    let of = |plans: &[PartPlan]| {
+        let FoundRows { totals, seconds, .. } = found;
+        to_header_json(&serde_json::json!({ "plans": plans, "costs": totals, "seconds": seconds }))
+    };
+    let whole = of(&found.plans)?;
+    if whole.len() <= MAX_REPORT_BYTES { Ok(whole) } else { of(&[]) }
+}
+
 /// Returns the rows found as JSON or as Arrow.
 fn answer(mut found: FoundRows, field: &str, explain: bool, as_arrow: bool) -> Result<Response, Refusal> {
     let vectors = found.vectors.take().map(|vectors| (field.to_owned(), vectors)).into_iter().collect();
@@ -241,8 +255,10 @@ fn answer(mut found: FoundRows, field: &str, explain: bool, as_arrow: bool) -> R
     let FoundRows { k, matches, .. } = found;
     if as_arrow {
         let rows = ArrowRows::new(&found.ids, &found.columns, vectors)?.with_distances(distances, k);
-        let notes = crate::answer::to_json(&found.notes)?;
-        return arrow(rows, [(K, k.to_string()), (MATCHES, matches.to_string()), (NOTES, notes)]);
+        let mut headers =
+            vec![(K, k.to_string()), (MATCHES, matches.to_string()), (NOTES, to_header_json(&found.notes)?)];
+        headers.extend(explain.then(|| report(&found)).transpose()?.map(|report| (REPORT, report)));
+        return arrow(rows, headers);
     }
     let queries = distances.len().checked_div(k).unwrap_or(0);
     let rows = JsonRows::new(found.ids.clone(), &found.columns, vectors)?.with_distances(distances);
