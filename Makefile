@@ -42,7 +42,7 @@ BENCH_SYSTEMS := PYTHONPATH=bench $(BENCH_PYTHON) -m bathyal_bench
 .PHONY: help demo test test-rust test-python test-data install lint format docs site features licences bench fuzz soak soak-collections ci clean \
 	bench-diskann peer-diskann check-calibration check-given-queries check-promises check-memory microbench bench-peers bench-check bench-report repro-report \
 	bench-out-of-core bench-growth bench-families bench-server check-advice bench-cloud bench-threads check-dax check-rdma check-gpu check-ptx check-mutants check-features bench-gpu check-histories check-budgets check-publishing \
-	check-wheel check-adapters check-frameworks
+	check-wheel check-adapters check-frameworks check-s3-clients
 .DEFAULT_GOAL := help
 
 help: ## list these targets
@@ -321,6 +321,9 @@ $(FRAMEWORKS_VENV)/.installed: $(SOURCES)
 
 check-frameworks: $(FRAMEWORKS_VENV)/.installed ## test the vector stores for LangChain and LlamaIndex with the frameworks' own tests; needs git and a network
 	$(FRAMEWORKS_VENV)/bin/python scripts/check_frameworks/run.py --work target/frameworks --llama-index "$(LLAMA_INDEX)"
+
+check-s3-clients: $(INSTALLED) ## run clients of Amazon S3 Vectors against a server: LangChain, LlamaIndex, Mastra, SDKs; needs a network
+	scripts/check_s3_clients/run.sh $(VENV)/bin/bathyal target/s3-clients
 
 ci: ## run everything that the continuous integration runs
 	.ci/run

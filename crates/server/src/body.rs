@@ -32,9 +32,10 @@ pub(crate) struct WholeBody {
     memory: Vec<OwnedSemaphorePermit>,
 }
 
-/// Returns about the number of values in a text of JSON.
-fn values_in(text: &[u8]) -> u64 {
-    text.iter().filter(|byte| matches!(byte, b',' | b':' | b'[' | b'{')).count() as u64
+/// Returns about the bytes of memory that the values in a text of JSON take, besides the text.
+pub(crate) fn json_bytes(text: &[u8]) -> u64 {
+    let values = text.iter().filter(|byte| matches!(byte, b',' | b':' | b'[' | b'{')).count();
+    values as u64 * JSON_VALUE_BYTES
 }
 
 /// Returns true if the header names the type.
@@ -79,7 +80,7 @@ impl FromRequest<Arc<Shared>> for WholeBody {
         let mut memory = vec![shared.body_memory.reserve(length.saturating_mul(expansion))?];
         let bytes = read_whole(body, limit, shared.limits.idle).await?;
         if !is_arrow {
-            memory.push(shared.body_memory.reserve(values_in(&bytes) * JSON_VALUE_BYTES)?);
+            memory.push(shared.body_memory.reserve(json_bytes(&bytes))?);
         }
         Ok(WholeBody { bytes, is_arrow, memory })
     }
@@ -91,7 +92,7 @@ fn too_large(limit: u64) -> Refusal {
 }
 
 /// Reads a body of at most `limit` bytes. Each part of it has to arrive within `idle`.
-async fn read_whole(mut body: Body, limit: u64, idle: Duration) -> Result<Bytes, Refusal> {
+pub(crate) async fn read_whole(mut body: Body, limit: u64, idle: Duration) -> Result<Bytes, Refusal> {
     let mut all = Vec::new();
     loop {
         let frame = tokio::time::timeout(idle, body.frame()).await.map_err(|_| {
@@ -162,7 +163,7 @@ mod tests {
     #[test]
     fn values_of_json_are_counted_before_they_are_made() {
         for (text, values) in [("[0,0,0]", 3), ("{\"rows\":[{\"id\":1,\"v\":[1,2]}]}", 9), ("", 0)] {
-            assert_eq!(values_in(text.as_bytes()), values, "{text}");
+            assert_eq!(json_bytes(text.as_bytes()), values * JSON_VALUE_BYTES, "{text}");
         }
     }
 }

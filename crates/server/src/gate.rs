@@ -56,6 +56,12 @@ impl Gate {
         Ok(true)
     }
 
+    /// Returns the key of a name with its secret, if it is valid now.
+    pub(crate) fn signing_key(&self, name: &str) -> Option<SigningKey> {
+        let (grant, secret) = self.now().named(name)?;
+        Some(SigningKey { grant, secret })
+    }
+
     /// Returns the rights of the key in the headers of a request.
     pub(crate) fn admit(&self, headers: &HeaderMap) -> Result<Grant, Refusal> {
         let unauthorized =
@@ -73,6 +79,12 @@ impl Gate {
             SecretRefusal::Expired => unauthorized("the key has expired"),
         })
     }
+}
+
+/// A key that signs requests.
+pub(crate) struct SigningKey {
+    pub(crate) grant: Grant,
+    pub(crate) secret: String,
 }
 
 impl Grant {

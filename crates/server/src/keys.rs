@@ -87,6 +87,17 @@ pub(crate) enum SecretRefusal {
     Expired,
 }
 
+impl Key {
+    fn has_expired(&self) -> bool {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        self.expires.is_some_and(|end| end <= now)
+    }
+
+    fn grant(&self) -> Grant {
+        Grant { name: self.name.clone(), right: self.right, prefix: self.prefix.clone() }
+    }
+}
+
 impl Keys {
     /// Reads a file of keys.
     ///
@@ -192,11 +203,16 @@ impl KeyRing {
             }
         }
         let key = found.ok_or(SecretRefusal::Unknown)?;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        if key.expires.is_some_and(|end| end <= now) {
+        if key.has_expired() {
             return Err(SecretRefusal::Expired);
         }
-        Ok(Grant { name: key.name.clone(), right: key.right, prefix: key.prefix.clone() })
+        Ok(key.grant())
+    }
+
+    /// Returns the rights and the secret of the key with this name, if it is valid now.
+    pub(crate) fn named(&self, name: &str) -> Option<(Grant, String)> {
+        let key = self.0.iter().map(|hashed| &hashed.key).find(|key| key.name == name)?;
+        (!key.has_expired()).then(|| (key.grant(), key.secret.clone()))
     }
 }
 
@@ -243,7 +259,7 @@ fn check_permissions(_: &Path) -> Result<(), ServerError> {
 }
 
 /// Writes bytes in hexadecimal digits.
-fn hexadecimal(bytes: &[u8]) -> String {
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         // Writing to a string does not fail.
         let _ = write!(text, "{byte:02x}");

@@ -25,6 +25,7 @@ mod options;
 mod places;
 mod replay;
 mod routes;
+mod s3_vectors;
 mod server;
 mod state;
 mod tls;

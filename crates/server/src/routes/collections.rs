@@ -110,8 +110,8 @@ struct VectorFieldDescription {
 #[expect(dead_code, reason = "describes the schema of the library")]
 struct ColumnDescription {
     name: String,
-    /// `bool`, `int8` to `int64`, `uint8` to `uint64`, `float32`, `float64`, `string`, `date`, `timestamp`,
-    /// or a list of them, such as `list<string>`.
+    /// `bool`, `int8` to `int64`, `uint8` to `uint64`, `float32`, `float64`, `string`, `date`, `timestamp`, a
+    /// list of them, such as `list<string>`, or `json` for any value.
     r#type: String,
 }
 

@@ -85,11 +85,12 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
         .route("/v1/openapi.json", get(status::description))
         .route("/health/live", get(status::live))
         .route("/health/ready", get(status::ready))
+        .with_state(shared.clone())
+        .merge(crate::s3_vectors::router(shared))
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(shared.clone(), count_request))
         .layer(from_fn(trace_request))
-        .with_state(shared.clone())
 }
 
 async fn unknown() -> impl IntoResponse {
