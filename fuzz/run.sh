@@ -2,7 +2,7 @@
 # Fuzzes all targets, or the named ones, on stable Rust:
 #   fuzz/run.sh [vector_files ids manifest journal graph_page packed_record codec code_blocks group_page
 # centroids
-#       lists wire partitions collection_log segment filters rows_files]
+#       lists wire partitions collection_log segment filters requests rows_files]
 # By default each target runs random inputs for SECONDS_EACH seconds (10), starting from the corpus of earlier
 # runs (fuzz/corpus). With RUNS_EACH=N each target runs N inputs that are the same on every machine
 # (rows_files N / 20, since it writes files). An input that breaks a reader is saved in fuzz/artifacts. To
@@ -21,7 +21,7 @@ coverage="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 targets=("$@")
 [ ${#targets[@]} -gt 0 ] ||
     targets=(vector_files ids manifest journal graph_page packed_record codec code_blocks group_page centroids lists
-        wire partitions collection_log segment filters rows_files)
+        wire partitions collection_log segment filters requests rows_files)
 
 # A separate target folder, so that these flags do not cause rebuilds of everything else. With --target they
 # do not apply to build scripts.

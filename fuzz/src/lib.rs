@@ -8,7 +8,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 pub mod targets;
 
 /// Names of fuzz targets, and the readers of each. The first byte of an input selects the reader.
-pub const GROUPS: [(&str, &[&str]); 17] = [
+pub const GROUPS: [(&str, &[&str]); 18] = [
     ("vector_files", &["fbin", "f16bin", "b1bin", "u8bin", "fvecs", "bvecs", "npy"]),
     ("ids", &["ibin", "ivecs", "id_runs"]),
     (
@@ -59,6 +59,7 @@ pub const GROUPS: [(&str, &[&str]); 17] = [
         ],
     ),
     ("filters", &["filter_words", "filter_json"]),
+    ("requests", &["request_arrow", "request_json"]),
     ("rows_files", &["json_lines", "arrow_rows", "parquet_rows"]),
 ];
 

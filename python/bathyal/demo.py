@@ -1,7 +1,7 @@
 """``python -m bathyal.demo [WORD ...]``: 50,000 real word vectors, indexed and searched on this disk.
 
-Run it in a clone of the repository: it reads ``testdata/glove-words``. The index stays in ``demo-index``, and
-the next run uses it again.
+Run it in a clone of the repository: it reads ``testdata/glove-words``. The index stays in ``demo-index/words``,
+and the next run uses it again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import bathyal
 from bathyal.progress import Bar
 
 DATA = pathlib.Path("testdata/glove-words")
-INDEX = pathlib.Path("demo-index")
+INDEX = pathlib.Path("demo-index/words")
 METRIC: Final = "cosine"
 
 HELD_OUT = 1000
@@ -80,6 +80,7 @@ def run(data: pathlib.Path, path: pathlib.Path, chosen_words: list[str]) -> None
     print(
         f"\n{time.monotonic() - began:.1f} s in all. The index stays in {path}; the next run uses it again."
     )
+    show_server(path)
 
 
 def choose(words: list[str]) -> NDArray[np.int64]:
@@ -106,6 +107,7 @@ def opened(base: Vectors, path: pathlib.Path) -> bathyal.Index:
         print(f"  {error}\n  the index is built again")
         damaged = True
     bar = Bar(sys.stdout, lively=sys.stdout.isatty())
+    path.parent.mkdir(parents=True, exist_ok=True)
     index = bathyal.build(base, path, metric=METRIC, overwrite=damaged, progress=bar)
     bar.finish()
     report = index.build_report
@@ -179,6 +181,21 @@ def show_words(
     for word, ids in zip(chosen, found.ids, strict=True):
         near = [words[indexed[id]] for id in ids if words[indexed[id]] != word][:NEIGHBORS_SHOWN]
         print(f"  {word:<12} {'  '.join(near)}"[:COLUMNS])
+
+
+def show_server(path: pathlib.Path) -> None:
+    """Prints how to search the index over HTTP."""
+    folder = path.parent
+    if folder == pathlib.Path():
+        return
+    command = pathlib.Path(sys.executable).parent / "bathyal"
+    shown = (
+        command.relative_to(pathlib.Path.cwd()) if command.is_relative_to(pathlib.Path.cwd()) else "bathyal"
+    )
+    print(
+        f"Other programs can search it over HTTP: {shown} serve {folder}\n"
+        f"It prints where its key is, and answers at http://127.0.0.1:7700/v1/indexes/{path.name}."
+    )
 
 
 def heading(text: str) -> None:
