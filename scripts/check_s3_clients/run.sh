@@ -26,7 +26,7 @@ AWS_SECRET_ACCESS_KEY=$(sed -n 's/^secret = "\(.*\)"/\1/p' "$work/keys.toml")
 export AWS_SECRET_ACCESS_KEY
 
 printf '== LangChain and LlamaIndex\n'
-"$work/python/bin/python" -m pytest -q -p no:cacheprovider "$here"
+"$work/python/bin/python" -m pytest -q -p no:cacheprovider -o asyncio_mode=auto "$here"
 
 if command -v node > /dev/null && command -v npm > /dev/null; then
     printf '== JavaScript: the SDK of AWS, and Mastra\n'

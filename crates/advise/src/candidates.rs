@@ -11,9 +11,9 @@ use serde_json::Value;
 const LEAST_CODE_BYTES: u64 = 16;
 /// The families of which predictions are made.
 pub const PREDICTED_FAMILIES: [&str; 4] = ["cluster", "graph", "spann", "flat"];
-/// The families of which predictions are made if the request names them: hash tables are wanted for their
-/// guarantee, and are slower than the others at equal recall. Of `partitioned` none are made: its reads depend
-/// on the queries of a batch and on its cache.
+/// The families of which predictions are made if the request names them: hash tables are wanted for
+/// their guarantee, and are slower than the others at equal recall. Of `partitioned` none are made:
+/// its reads depend on the queries of a batch and on its cache.
 pub const NAMED_FAMILIES: [&str; 1] = ["lsh"];
 
 /// A family with options, by name, as a build takes them.

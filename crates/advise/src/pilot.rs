@@ -5,7 +5,9 @@ use crate::pilot_place::{OpenPilot, counted_bytes, counted_reads};
 use crate::processor_time::processor_seconds;
 use crate::request::AdviceRequest;
 use crate::sample::DataSample;
-use bathyal_index::{BuildReport, Effort, Index, IndexError, SearchOptions, SearchResult, build};
+use bathyal_index::{
+    BuildReport, Effort, Index, IndexError, MemorySplit, SearchOptions, SearchResult, build,
+};
 use bathyal_tier::Control;
 use bathyal_vectors::progress::{CancelOnly, Progress};
 use bathyal_vectors::{IdFile, VectorFile, groundtruth};
@@ -17,8 +19,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const REPEATS: usize = 4;
 /// The most queries that are searched to measure latencies, at each number of queries in flight.
 const LATENCY_QUERIES: usize = 512;
-/// Queries that fill the read buffers of a thread, even those of a small index.
-const MANY_QUERIES: usize = 1 << 16;
 /// Queries of a pilot that compares all vectors: their counters are all the same, and each takes long.
 const SCAN_QUERIES: usize = 16;
 /// The most seconds of one search that measures the processor time, unless fewer queries than
@@ -69,8 +69,8 @@ pub struct PilotSearch {
     pub code_distances: f64,
     /// Distances of full vectors.
     pub full_distances: f64,
-    /// Processor time in nanoseconds, with that of submitting reads on this machine; measured with the largest
-    /// pilot, which is the most like the whole index, and 0 in the others.
+    /// Processor time in nanoseconds, with that of submitting reads on this machine; measured with the
+    /// largest pilot, which is the most like the whole index, and 0 in the others.
     pub compute_ns: f64,
     /// The 99th percentile of a query's work, as a multiple of its mean; work is the largest of its counters
     /// in proportion to their means.
@@ -272,17 +272,8 @@ impl<'a> PilotInputs<'a> {
         let (p50_work, p99_work) = work_quantiles(&found);
         let split = index.memory_split();
         let fixed = split.fixed();
-        let memory = vec![
-            ("codes", split.codes),
-            ("codec", split.codec),
-            ("centroids", split.centroids),
-            ("offsets", split.offsets),
-            (PAGES, split.pages),
-            ("ids", split.ids),
-        ];
         let in_flight = self.request.execution(options.concurrency).in_flight as usize;
-        let query_bytes = index.query_bytes(&search)?;
-        let filled = index.dram_bytes(1, MANY_QUERIES, found.search_list).saturating_sub(fixed);
+        let state_bytes = in_flight as u64 * index.query_bytes(&search)?;
         let together = SearchOptions { in_flight: Some(in_flight), ..search };
         let thread_bytes = index.dram_bytes_of(&found, &together).saturating_sub(fixed);
         Ok(PilotSearch {
@@ -297,12 +288,11 @@ impl<'a> PilotInputs<'a> {
             p99_work,
             p50_work,
             latencies: Vec::new(),
-            memory,
+            memory: memory_parts(split),
             thread_bytes,
             full_thread_bytes: index.dram_bytes(1, in_flight, found.search_list).saturating_sub(fixed),
-            most_thread_bytes: filled.saturating_sub(MANY_QUERIES as u64 * query_bytes)
-                + in_flight as u64 * query_bytes,
-            query_state_bytes: in_flight as u64 * query_bytes,
+            most_thread_bytes: index.buffer_bytes() + state_bytes,
+            query_state_bytes: state_bytes,
         })
     }
 
@@ -369,6 +359,18 @@ impl<'a> PilotInputs<'a> {
         let watch = || cancel.store(self.progress.cancelled(), Ordering::Relaxed);
         index.search_attended(queries, search, Control { cancel: Some(&cancel), deadline: None }, &watch)
     }
+}
+
+/// Returns the parts of the memory of an open index, without its searches.
+fn memory_parts(split: &MemorySplit) -> Vec<(&'static str, u64)> {
+    vec![
+        ("codes", split.codes),
+        ("codec", split.codec),
+        ("centroids", split.centroids),
+        ("offsets", split.offsets),
+        (PAGES, split.pages),
+        ("ids", split.ids),
+    ]
 }
 
 /// Returns the error of an exact search as one of an index.

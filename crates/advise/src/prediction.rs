@@ -273,15 +273,15 @@ impl PilotedCandidate<'_> {
             extrapolate(&points, vectors, &SlopePrior::MEMORY)
         };
         let (used, most) = (law(|search| search.thread_bytes), law(|search| search.most_thread_bytes));
-        // Limits count with the upper end, so that it has full buffers, and longer lists of candidates than
-        // those of pilots, which may all have the least length.
+        // Limits count with the upper end, so that it has fuller buffers, up to all that there are, and
+        // longer lists of candidates than those of pilots, which may all have the least length.
         let growth = (vectors / sizes.last().copied().unwrap_or(vectors)).max(1.0).powf(MOST_LIST_SLOPE);
         let full = law(|search| search.full_thread_bytes);
         let longer = (growth - 1.0) * law(|search| search.query_state_bytes).high;
         let thread = Interval {
             value: used.value.min(most.value),
             low: used.low.min(most.low),
-            high: full.high.max(used.high).min(most.high) + longer,
+            high: full.high.max(used.high * growth).min(most.high) + longer,
         };
         let execution = self.request.execution(self.request.options().concurrency);
         let thread = thread.times(f64::from(execution.threads));

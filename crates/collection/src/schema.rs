@@ -87,8 +87,8 @@ pub struct Column {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ColumnKind(DataType);
 
-/// The types of single values, by name. `timestamp` counts microseconds since 1970 in UTC; `json` is any value
-/// of JSON.
+/// The types of single values, by name. `timestamp` counts microseconds since 1970 in UTC; `json` is any
+/// value of JSON.
 const SCALARS: [(&str, DataType); 15] = [
     ("bool", DataType::Boolean),
     ("int8", DataType::Int8),

@@ -127,8 +127,8 @@ pub(crate) fn ids_to_json(schema: &str, given: &Bound<'_, PyAny>) -> PyResult<St
     Ok(serde_json::to_string(&values).map_err(Failure::from)?)
 }
 
-/// Returns queries of a field, an array of `queries x dim` or a single query, as a body of Arrow; None if there
-/// are none.
+/// Returns queries of a field, an array of `queries x dim` or a single query, as a body of Arrow; None if
+/// there are none.
 #[pyfunction]
 pub(crate) fn queries_to_arrow<'py>(
     py: Python<'py>,

@@ -73,8 +73,9 @@ fn parse_id_kind(name: &str) -> IdKind {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The types of columns are bool, int8 to int64, uint8 to uint64, float32, float64, string, date, timestamp, \
-lists of these, and json (any value; filters take its keys as COLUMN.KEY). Every value may be missing. A search scans small segments without an index; --family and \
-its options are for the indexes of larger segments.
+lists of these, and json (any value; filters take its keys as COLUMN.KEY). Every value may be missing. A \
+search scans small segments without an index; --family and its options are for the indexes of larger \
+segments.
 
 Examples:
   bathyal collection create my.collection --id string \\

@@ -24,7 +24,7 @@ use std::sync::Arc;
 /// Columns of answers, besides those of the rows.
 const QUERY_COLUMN: &str = "query";
 const DISTANCE_COLUMN: &str = "distance";
-/// How many columns of an answer of a search come before the ids, and which of them has the distances.
+/// Columns of an answer of a search before the ids, and the place of the distances among them.
 const SEARCH_COLUMNS: usize = 2;
 const DISTANCE_PLACE: usize = 1;
 

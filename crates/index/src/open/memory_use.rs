@@ -68,6 +68,11 @@ impl Index {
         if self.traffic.is_some() { requests.min(MOST_REQUESTS) * (CONNECTION_BYTES + GAP_BYTES) } else { 0 }
     }
 
+    /// Returns the bytes of all read buffers of a search thread.
+    pub fn buffer_bytes(&self) -> u64 {
+        self.plan.thread_bytes()
+    }
+
     /// Returns the bytes of memory of the open index while `threads` threads search with a candidate list of
     /// `search_list`, and `in_flight` queries each or as many as the budget allows.
     pub fn dram_bytes(&self, threads: usize, in_flight: usize, search_list: u32) -> u64 {

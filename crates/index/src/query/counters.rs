@@ -149,7 +149,8 @@ pub struct SearchTotals {
     pub code_distances: u64,
     /// Distances computed from full vectors.
     pub full_distances: u64,
-    /// Bytes of buffers that the query with the most of them has read: a read takes whole pages of its buffer.
+    /// Bytes of buffers that the query with the most of them has read: a read takes whole pages of its
+    /// buffer.
     #[serde(skip)]
     pub most_buffered: u64,
     /// The totals of the counters of single families; in JSON beside the others.

@@ -1,5 +1,5 @@
-//! The errors of the API, as Amazon S3 Vectors has them: a status, a code, a message, and for invalid requests
-//! the members that are wrong.
+//! The errors of the API, as Amazon S3 Vectors has them: a status, a code, a message, and for invalid
+//! requests the members that are wrong.
 
 use crate::failure::Refusal;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};

@@ -1,7 +1,7 @@
 //! Filters of queries: conditions on keys of metadata.
 
 use super::failure::ApiError;
-use super::indexes::METADATA;
+use super::registry::METADATA;
 use bathyal_collection::Filter;
 use serde_json::{Map, Value, json};
 

@@ -1,11 +1,11 @@
 //! Vector indexes: each is a collection.
 
-use super::buckets::{Encryption, IndexMode, Page};
+use super::caller::{Caller, Outcome};
 use super::failure::ApiError;
-use super::registry::{DistanceMetric, IndexRecord, now};
+use super::members::{Encryption, IndexMode, Page};
+use super::registry::{DistanceMetric, FIELD, IndexRecord, METADATA, now};
 use super::resource::{IndexName, Resource, bucket_of, index_arn, index_of};
 use super::tags::check_tags;
-use super::{Caller, Outcome};
 use crate::keys::Right;
 use bathyal_collection::{Column, IdKind, Schema, VectorField};
 use bathyal_console::Kind;
@@ -15,9 +15,6 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// The field of vectors, and the column of metadata.
-pub(super) const FIELD: &str = "data";
-pub(super) const METADATA: &str = "metadata";
 /// The dimensions of vectors.
 const DIMENSIONS: std::ops::RangeInclusive<usize> = 1..=4096;
 /// The most keys of metadata that no filter may use, and the most characters of each.

@@ -1,11 +1,12 @@
 //! Queries: the nearest vectors of an index, page by page.
 
-use super::buckets::IndexMode;
+use super::caller::{Caller, Outcome};
 use super::failure::ApiError;
-use super::indexes::METADATA;
-use super::registry::{DistanceMetric, json_at};
+use super::filter::read as read_filter;
+use super::members::IndexMode;
+use super::registry::{DistanceMetric, METADATA, json_at};
+use super::request::on_thread;
 use super::vectors::{VectorData, key_at, opened};
-use super::{Caller, Outcome, filter, on_thread};
 use crate::collection_search::{CollectionSearch, key_of};
 use crate::entries::OpenCollection;
 use crate::keys::{Right, hexadecimal};
@@ -75,7 +76,7 @@ fn read(caller: &Caller, given: &GivenQuery) -> Result<ReadQuery, ApiError> {
         let message = format!("it has {} components; the index has {}", vector.len(), record.dimension);
         return Err(ApiError::field("queryVector.float32", message));
     }
-    let filter = given.filter.as_ref().map(|filter| filter::read(filter, &record.unfiltered)).transpose()?;
+    let filter = given.filter.as_ref().map(|filter| read_filter(filter, &record.unfiltered)).transpose()?;
     let bytes: Vec<u8> = vector.iter().flat_map(|value| value.to_le_bytes()).collect();
     let mut hash = Sha256::new();
     hash.update(&bytes);

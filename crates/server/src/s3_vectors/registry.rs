@@ -1,4 +1,4 @@
-//! What there is besides vectors: buckets, indexes and their tags. They are rows of a collection of their own.
+//! The records of buckets and indexes, with their tags: rows of a collection of their own.
 
 use super::failure::ApiError;
 use super::resource::{IndexName, Resource};
@@ -18,6 +18,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+/// The field of vectors of an index, and its column of metadata.
+pub(super) const FIELD: &str = "data";
+pub(super) const METADATA: &str = "metadata";
 /// The name of the collection. Collections of indexes have names in lowercase with `_`.
 const COLLECTION: &str = "S3Vectors";
 const RECORD: &str = "record";

@@ -22,7 +22,7 @@ const MAX_SKEW: i64 = 15 * 60;
 /// The most seconds for which a presigned address is valid: a week.
 const MAX_EXPIRES: i64 = 7 * 24 * 3600;
 
-/// What a request says about its signature.
+/// The claim of a request about its signature.
 #[derive(Debug)]
 pub(super) struct Claim {
     /// The name of the key.

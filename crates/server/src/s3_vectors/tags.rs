@@ -1,9 +1,11 @@
 //! Tags of buckets and indexes.
 
+use super::caller::{Caller, Outcome};
 use super::failure::ApiError;
 use super::registry::{BucketRecord, IndexRecord};
+use super::request::SignedRequest;
 use super::resource::Resource;
-use super::{Caller, Outcome, SignedRequest, signature};
+use super::signature::decoded;
 use crate::keys::Right;
 use serde::Deserialize;
 use serde_json::json;
@@ -82,7 +84,7 @@ pub(super) fn tag(request: &SignedRequest, arn: &str) -> Outcome {
 pub(super) fn untag(request: &SignedRequest, arn: &str) -> Outcome {
     let parts = request.query.split('&').filter_map(|part| part.split_once('='));
     let keys: Vec<String> =
-        parts.filter(|(name, _)| *name == "tagKeys").map(|(_, value)| signature::decoded(value)).collect();
+        parts.filter(|(name, _)| *name == "tagKeys").map(|(_, value)| decoded(value)).collect();
     if keys.is_empty() {
         return Err(ApiError::field("tagKeys", "name at least one key"));
     }

@@ -1,11 +1,10 @@
 //! Vectors of an index: written, read by their keys, listed and deleted.
 
+use super::caller::{Caller, Outcome};
 use super::failure::ApiError;
 use super::filter::check_metadata;
-use super::indexes::{FIELD, METADATA};
-use super::registry::{IndexRecord, json_at};
+use super::registry::{FIELD, IndexRecord, METADATA, json_at};
 use super::resource::index_of;
-use super::{Caller, Outcome};
 use crate::entries::OpenCollection;
 use crate::keys::Right;
 use arrow_array::{ArrayRef, LargeStringArray, RecordBatch};
@@ -175,7 +174,7 @@ pub(super) struct GivenKeys {
     return_metadata: bool,
 }
 
-/// What an answer has of each vector.
+/// The parts of each vector in an answer.
 #[derive(Clone, Copy)]
 struct Shown {
     data: bool,

@@ -10,7 +10,7 @@ fn the_examples_of_the_guide_are_equal_as_text_and_as_json() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/filters.md");
     let page = std::fs::read_to_string(page).unwrap();
     let blocks: Vec<&str> = page.split("\n```").filter_map(|part| part.strip_prefix("text\n")).collect();
-    let [words, json, mistake] = blocks[..] else { panic!("{} blocks", blocks.len()) };
+    let [words, json, keys, mistake] = blocks[..] else { panic!("{} blocks", blocks.len()) };
     let schema = schema(
         IdKind::Number,
         &[
@@ -23,11 +23,13 @@ fn the_examples_of_the_guide_are_equal_as_text_and_as_json() {
             ("tags", "list<string>"),
             ("created", "timestamp"),
             ("day", "date"),
+            ("meta", "json"),
         ],
     );
     let canonical = |filter: Filter| filter.bind(&schema).unwrap().canonical().to_string();
     assert_eq!(words.lines().count(), json.lines().count());
-    for (words, json) in words.lines().zip(json.lines()) {
+    let pairs = words.lines().zip(json.lines());
+    for (words, json) in pairs.chain(keys.lines().zip(keys.lines().skip(1))) {
         let value = serde_json::from_str(json).unwrap();
         let (words, json) = (Filter::parse(words).unwrap(), Filter::from_json(&value).unwrap());
         assert_eq!(canonical(words), canonical(json));
