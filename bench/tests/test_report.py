@@ -2,6 +2,8 @@
 
 import doctest
 import importlib
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,9 @@ from bathyal_bench.cloud import tables as cloud_tables
 
 RECORDED = Path(__file__).with_name("recorded.jsonl")
 RECORDS = sorted((Path(__file__).parents[2] / "docs/benchmarks").glob("*.jsonl"))
-# Records of `bench/changing.py`, which its own test covers, and of a report that is not generated.
-ELSEWHERE = {"changing", "h100-minilm", "h100-sift"}
+# Records of `bench/changing.py`, which its own test covers, of `scripts/check_advice.py`, which a test below
+# covers, and of a report that is not generated.
+ELSEWHERE = {"advice", "changing", "h100-minilm", "h100-sift"}
 AT_95, AT_99 = points.Goal("recall", 0.95), points.Goal("recall", 0.99)
 
 
@@ -240,6 +243,16 @@ def test_kept_reports_match_their_records(records):
     # `make bench-report RECORDS=FILE` writes a report again, and `--report` of bench/cloud.py and
     # bench/growth.py.
     assert records.with_suffix(".md").read_text(encoding="utf-8") == text
+
+
+def test_the_kept_tables_of_advice_match_their_records():
+    script = Path(__file__).parents[2] / "scripts/check_advice.py"
+    records = next(path for path in RECORDS if path.stem == "advice")
+    printed = subprocess.run(
+        [sys.executable, script, "--report", records], capture_output=True, text=True, check=True
+    ).stdout
+    kept = records.with_suffix(".md").read_text(encoding="utf-8")
+    assert printed.startswith("| number |") and kept.endswith(f"\n{printed}")
 
 
 def test_there_are_records_to_check():
