@@ -98,7 +98,7 @@ class Connection:
         return self.send("POST", path, json.dumps(content).encode(), timeout=timeout).json()
 
     def change(self, path: str, body: bytes, kind: str = JSON) -> dict[str, Any]:
-        """Sends a change, which is done once however often it is sent."""
+        """Sends a change. A running server does it once however often it is sent; a restarted one forgets."""
         return self.send(
             "POST", path, body, {"Content-Type": kind, "Idempotency-Key": uuid.uuid4().hex}
         ).json()

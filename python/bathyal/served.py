@@ -33,7 +33,8 @@ def connect(
     :class:`Collection`.
 
     Connections are kept and shared by threads. A request is sent again if the connection fails or the server is
-    busy; a change is done once all the same.
+    busy. A change is done once all the same, unless the server restarts in between: it may be done again then, and
+    ``add`` refuses rows that it has added itself.
 
     Args:
         url: ``http://HOST:PORT`` or ``https://HOST:PORT``.
