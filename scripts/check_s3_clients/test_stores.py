@@ -46,11 +46,11 @@ class TestLangChain(VectorStoreIntegrationTests):
     def has_async(self) -> bool:
         return True
 
-    @pytest.mark.xfail(reason="the store raises where the suite expects fewer documents", raises=ValueError)
+    @pytest.mark.xfail(raises=ValueError, strict=True, reason="the store raises for an id that it lacks")
     def test_get_by_ids_missing(self, vectorstore):
         super().test_get_by_ids_missing(vectorstore)
 
-    @pytest.mark.xfail(reason="the store raises where the suite expects fewer documents", raises=ValueError)
+    @pytest.mark.xfail(raises=ValueError, strict=True, reason="the store raises for an id that it lacks")
     async def test_get_by_ids_missing_async(self, vectorstore):
         await super().test_get_by_ids_missing_async(vectorstore)
 
