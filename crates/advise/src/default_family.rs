@@ -8,10 +8,11 @@ use crate::available_memory::available_memory;
 use crate::candidates::AdvisedOptions;
 use crate::interval::Interval;
 use crate::place::AdviceTier;
+use crate::plan_file::PlanFile;
 use crate::prediction::IndexPrediction;
 use crate::request::{AdviceOptions, AdviceRequest, IndexLimits, SamplePace};
 use bathyal_index::families::{self, FAMILIES};
-use bathyal_index::{BuildOptions, FamilyOptions, GivenOptions, IndexError, plan_build};
+use bathyal_index::{BuildOptions, GivenOptions, IndexError, plan_build};
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Progress;
 use serde::Serialize;
@@ -37,6 +38,9 @@ pub struct FamilyChoice {
     pub reason: String,
     /// The predictions of all families, the default one first.
     pub predicted: Vec<ChoiceCandidate>,
+    /// The whole prediction of the chosen family, which the index keeps; `None` without one.
+    #[serde(skip)]
+    pub plan: Option<PlanFile>,
     /// The memory of the open index that was assumed; `None` if the system does not report what is available.
     pub memory_bytes: Option<u64>,
     /// Seconds of the choice.
@@ -122,12 +126,14 @@ impl FamilyChoice {
         choice.ok_or_else(|| IndexError::Parameter("nothing is predicted of the default family".into()))
     }
 
-    /// Returns the family with its options, for a build.
+    /// Returns `options` with the family, its options and the plan, which the index then keeps.
     ///
     /// # Errors
-    /// As [`families::options`].
-    pub fn family(&self) -> Result<FamilyOptions, IndexError> {
-        families::options(&self.build.family, &self.build.options)
+    /// As [`families::options`] and [`PlanFile::kept`].
+    pub fn build_options(&self, options: BuildOptions) -> Result<BuildOptions, IndexError> {
+        let family = families::options(&self.build.family, &self.build.options)?;
+        let plan = self.plan.as_ref().map(PlanFile::kept).transpose()?;
+        Ok(BuildOptions { family, plan, ..options })
     }
 
     /// Returns the default family, because nothing could be compared.
@@ -137,6 +143,7 @@ impl FamilyChoice {
             build: AdvisedOptions { family: default.into(), options: GivenOptions::new() },
             reason: format!("{default}: small indexes could not be compared: {error}"),
             predicted: Vec::new(),
+            plan: None,
             memory_bytes: None,
             seconds: 0.0,
         }
@@ -176,7 +183,9 @@ impl FamilyChoice {
         let predicted: Vec<ChoiceCandidate> =
             std::iter::once(own).chain(others.iter().copied()).map(candidate).collect();
         let reason = reason(advice, faster.map(|one| one.label.as_str()), &predicted);
-        Some(FamilyChoice { build, reason, predicted, memory_bytes, seconds: advice.seconds })
+        // The prediction of the default family is that of its default options.
+        let plan = PlanFile::for_prediction(advice, faster.copied().unwrap_or(own));
+        Some(FamilyChoice { build, reason, predicted, plan, memory_bytes, seconds: advice.seconds })
     }
 }
 
@@ -277,7 +286,8 @@ mod tests {
     fn the_default_family_is_the_choice_after_an_error() {
         let choice = FamilyChoice::after(&IndexError::Parameter("no folder for pilots".into()));
         assert!(choice.reason.starts_with("cluster: ") && choice.reason.ends_with("no folder for pilots"));
-        assert_eq!(choice.family().unwrap().family(), "cluster");
+        assert!(choice.plan.is_none());
+        assert_eq!(choice.build_options(BuildOptions::default()).unwrap().family.family(), "cluster");
     }
 
     #[test]
@@ -299,7 +309,7 @@ mod tests {
     fn a_choice_has_its_reason_and_the_default_has_its_own_options() {
         let two = |qps| chosen(vec![prediction("cluster", 100.0, 1.0), prediction("flat", qps, 1.0)], vec![]);
         let (stays, changes) = (two(3.0).unwrap(), two(300.0).unwrap());
-        assert!(stays.build.options.is_empty() && stays.family().is_ok());
+        assert!(stays.build.options.is_empty() && stays.build_options(BuildOptions::default()).is_ok());
         assert!(
             stays.reason.starts_with("cluster: no other") && stays.reason.ends_with("cluster 100, flat 3)")
         );

@@ -58,7 +58,11 @@ pub struct PlanFile {
 impl PlanFile {
     /// Returns the plan of the recommended index number `rank`, from 0; `None` if there is none.
     pub fn of(advice: &Advice, rank: usize) -> Option<PlanFile> {
-        let index = advice.indexes.ranked.get(rank)?.clone();
+        PlanFile::for_prediction(advice, advice.indexes.ranked.get(rank)?)
+    }
+
+    /// Returns the plan of a predicted index; `None` if its device is none of the advice.
+    pub(crate) fn for_prediction(advice: &Advice, index: &IndexPrediction) -> Option<PlanFile> {
         let device = advice.devices.iter().find(|device| device.name == index.tier)?;
         Some(PlanFile {
             plan_version: PLAN_VERSION,
@@ -73,7 +77,7 @@ impl PlanFile {
             threads: advice.threads,
             concurrency: advice.concurrency,
             profile: device.profile.clone(),
-            index,
+            index: index.clone(),
         })
     }
 
@@ -130,8 +134,11 @@ impl PlanFile {
         serde_json::from_value(value).map_err(|error| format!("is not a plan of an index: {error}"))
     }
 
-    /// Returns the plan as JSON with its checksum.
-    fn to_value(&self) -> Result<Value, IndexError> {
+    /// Returns the plan as JSON with its checksum, as an index keeps it.
+    ///
+    /// # Errors
+    /// [`IndexError::Internal`] if it cannot be written as JSON.
+    pub(crate) fn kept(&self) -> Result<Value, IndexError> {
         // By way of text, so that an f32 is written in its shortest form.
         let value = serde_json::to_string(self).and_then(|text| serde_json::from_str(&text));
         let mut value: Value = value.map_err(|error| IndexError::Internal(format!("the plan: {error}")))?;
@@ -147,7 +154,7 @@ impl PlanFile {
     /// # Errors
     /// [`IndexError::Internal`] if it cannot be written as JSON.
     pub fn text(&self) -> Result<String, IndexError> {
-        Ok(format!("{:#}\n", self.to_value()?))
+        Ok(format!("{:#}\n", self.kept()?))
     }
 
     /// Returns `options` with the family, its options and this plan, which the index then keeps.
@@ -155,7 +162,7 @@ impl PlanFile {
     /// # Errors
     /// As [`PlanFile::family`] and [`PlanFile::text`].
     pub fn build_options(&self, options: BuildOptions) -> Result<BuildOptions, IndexError> {
-        Ok(BuildOptions { family: self.family()?, plan: Some(self.to_value()?), ..options })
+        Ok(BuildOptions { family: self.family()?, plan: Some(self.kept()?), ..options })
     }
 
     /// Returns the plan that an index keeps in its manifest; `None` if it keeps none.

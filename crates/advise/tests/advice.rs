@@ -387,7 +387,17 @@ fn a_build_without_a_family_takes_the_default_one_for_few_vectors() {
     let labels: Vec<&str> = choice.predicted.iter().map(|one| one.label.as_str()).collect();
     assert!(labels[0].starts_with("cluster") && labels.contains(&"flat"), "{labels:?}");
     assert!(labels.contains(&"graph, page_local"), "{labels:?}");
-    assert_eq!(choice.family().unwrap().family(), "cluster");
+    // The index keeps the prediction, and is otherwise that of a build that asks nothing.
+    let with_choice = choice.build_options(options.clone()).unwrap();
+    assert_eq!(with_choice.family.family(), "cluster");
+    let chosen = build(&data, &target, &with_choice, &Silent).unwrap();
+    let usual = build(&data, folder.path().join("usual"), &options, &Silent).unwrap();
+    assert_eq!(chosen.index_bytes, usual.index_bytes);
+    let kept = PlanFile::kept_at(&target, &StoreOptions::default()).unwrap();
+    assert_eq!((kept.vectors, kept.index.build.family.as_str()), (4_000, "cluster"));
+    let index = Index::open(&target, &kept.open_options()).unwrap();
+    let compared = compare_with_plan(&kept, &index, &split(&data, 100).0, Control::default());
+    assert!(compared.is_ok(), "{compared:?}");
     let given = BuildOptions { calibration: Some(split(&data, 100).0), ..options };
     let choice = FamilyChoice::on(&data, disk(), &given, &Silent).unwrap();
     assert!(choice.predicted.iter().all(|one| one.label != "flat"), "nothing to calibrate: {choice:?}");

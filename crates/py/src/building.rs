@@ -131,7 +131,7 @@ pub(crate) fn build(
     run_detached(py, progress, |watch| -> Result<String, Failure> {
         let chosen = if is_undecided { FamilyChoice::of_build(&data, &path, &options, watch)? } else { None };
         if let Some(choice) = &chosen {
-            options.family = choice.family()?;
+            options = choice.build_options(options)?;
         }
         let report = bathyal_index::build(&data, &path, &options, watch)?;
         Ok(serde_json::to_string(&NotedBuild { report, chosen, notes })?)

@@ -59,7 +59,7 @@ pub(super) fn run(arguments: &BuildArguments, console: &Console) -> Result<(), F
     drop(progress);
     if let Some(choice) = &chosen {
         console.note(&format!("family {}; --family names another", choice.reason));
-        options.family = choice.family()?;
+        options = choice.build_options(options)?;
     }
     super::build_plan::print_as_detail(&data, &options, console)?;
     let progress = console.progress();
