@@ -43,6 +43,8 @@ class _AdviceArguments(TypedDict):
     vectors: int | None
     dim: int | None
     element: str
+    filters: list[float]
+    rows_a_day: int | None
     places: list[_Path]
     store: _Pairs
     limits: str

@@ -88,7 +88,7 @@ class Advice:
         """Returns the cells of the table."""
         shown = []
         for one in self.ranked:
-            load = next(load for load in one["loads"] if load["concurrency"] == self.report["concurrency"])
+            load = self._load(one)
             numbers = (
                 one["disk_bytes"]["value"] / 1e6,
                 one["dram_bytes"]["value"] / 1e6,
@@ -102,16 +102,36 @@ class Advice:
             shown.append((one["label"], one["tier"], *cells))
         return shown
 
+    def _further(self, one: dict[str, Any]) -> list[str]:
+        """Returns the speeds under filters, and of a collection that changes, in words."""
+        searches = [
+            (f"a filter that {100 * of['share']:g}% match, by a {of['plan']}", of) for of in one.get("filters", [])
+        ]
+        if updates := one.get("updates"):
+            words = f"a collection of {updates['segments']:.1f} segments with {updates['rows_a_day']:,} rows replaced"
+            searches.append((f"{words} a day", updates))
+        return [
+            f"{words}: {self._load(of)['queries_per_second']['value']:,.0f} queries/s" for words, of in searches
+        ]
+
+    def _load(self, searches: dict[str, Any]) -> dict[str, Any]:
+        """Returns the speed at the queries in flight of the request."""
+        loads: list[dict[str, Any]] = searches["loads"]
+        return next(load for load in loads if load["concurrency"] == self.report["concurrency"])
+
     def __repr__(self) -> str:
         table = [COLUMNS, *self._rows()]
         widths = [max(len(row[at]) for row in table) for at in range(len(COLUMNS))]
         lines = [
             "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in table
         ]
+        further = [
+            f"{one['label']} on {one['tier']}, {words}" for one in self.ranked for words in self._further(one)
+        ]
         reasons = [
             f"left out: {one['label']} on {one['tier']}: {'; '.join(one['reasons'])}" for one in self.left_out
         ]
-        return "\n".join([*lines, *reasons, *(f"note: {note}" for note in self.notes)])
+        return "\n".join([*lines, *further, *reasons, *(f"note: {note}" for note in self.notes)])
 
     def save_page(self, path: Path) -> None:
         """Writes the advice as a page for a browser, which needs no other file: the table, the reasons, and a plot
@@ -138,6 +158,8 @@ def advise(
     vectors: int | None = None,
     dim: int | None = None,
     element: Element | None = None,
+    filters: Sequence[float] = (),
+    rows_a_day: int | None = None,
     on: Sequence[Path] = ("dram", "."),
     store_options: Mapping[str, str] | None = None,
     memory: float | str | None = None,
@@ -172,6 +194,10 @@ def advise(
         key: the part of the HDF5 or Parquet file ``data`` to read.
         vectors: number of vectors of the index, if ``data`` is only a sample of them, or None.
         dim, element: components of vectors that do not exist yet, and their element; None is ``"f32"``.
+        filters: shares of the rows that filters of searches match, such as ``[0.1, 0.01]``. Searches under them
+            are predicted, too (``filters`` of a ranked index), and count as much as those without a filter.
+        rows_a_day: rows that are replaced each day. A collection is then predicted, with its segments and merges
+            (``updates`` of a ranked index), and its searches count.
         on: places from which the index may be read: ``"dram"``, ``"mapped"`` or ``"mapped:PLACE"``, folders,
             and addresses of indexes on memory nodes or in buckets, all of which are measured; or files with a
             profile, as :func:`probe` returns it.
@@ -191,7 +217,7 @@ def advise(
 
     Raises:
         ValueError: fewer than 2,000 vectors, vectors that are all the same, a profile that no device has,
-            limits that are not positive; neither data nor the shape of vectors, or both.
+            limits that are not positive, filters that match nothing or everything; neither data nor the shape of vectors, or both.
 
     >>> import numpy as np, bathyal
     >>> vectors = np.random.default_rng(1).standard_normal((4000, 16), dtype=np.float32)
@@ -212,6 +238,8 @@ def advise(
         "vectors": None if vectors is None else whole("vectors", vectors, least=1, most=2**63 - 1),
         "dim": None if dim is None else whole("dim", dim, least=1),
         "element": element or "f32",
+        "filters": [float(share) for share in filters],
+        "rows_a_day": None if rows_a_day is None else whole("rows_a_day", rows_a_day, least=1, most=2**63 - 1),
         "places": [place(one) for one in ([on] if isinstance(on, str) else on)],
         "store": store_pairs(store_options),
         "limits": json.dumps(_limits((memory, disk, build_memory), (p50_ms, p99_ms), others)),

@@ -230,6 +230,13 @@ fn notes(sample: &DataSample, indexes: &RankedAdvice, request: &AdviceRequest) -
                 .into(),
         );
     }
+    if !request.options().filters.is_empty() {
+        notes.push(
+            "indexes are ordered by the mean time of as many searches without a filter as under each one, whose \
+             matching rows are spread evenly"
+                .into(),
+        );
+    }
     if indexes.ranked.is_empty() {
         let nearest = indexes.left_out.iter().filter(|one| one.prediction.is_some());
         let nearest = nearest.min_by_key(|one| one.reasons.len());

@@ -244,6 +244,8 @@ mod tests {
                 p99_us: one,
                 bound: String::new(),
             }],
+            filters: Vec::new(),
+            updates: None,
             dollars_per_million: 0.0,
             dollars_per_month: 0.0,
         }

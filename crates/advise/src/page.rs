@@ -116,6 +116,7 @@ fn section(advice: &Advice) -> Result<String, IndexError> {
     list(&mut text, "Notes", advice.notes.iter().cloned());
     list(&mut text, "Limits", limit_words(&advice.limits).into_iter());
     text += &table(advice);
+    list(&mut text, "Searches under filters and of collections", further_words(advice));
     let left_out = &advice.indexes.left_out;
     list(&mut text, "What would change the choice", left_out.iter().filter_map(|one| one.wanted_if.clone()));
     let reasons = |reasons: &[String]| reasons.join("; ");
@@ -143,6 +144,14 @@ fn table(advice: &Advice) -> String {
          <tr>{head}</tr>\n{rows}</table></div>\n<p>Below each number is the interval in which the true one \
          is expected in about 19 of 20 cases.</p>\n"
     )
+}
+
+/// Returns the speeds of the ranked indexes under each filter, or in a collection that changes.
+fn further_words(advice: &Advice) -> impl Iterator<Item = String> {
+    advice.indexes.ranked.iter().flat_map(|index| {
+        let words = index.further_words(advice.concurrency).into_iter();
+        words.map(|words| format!("{} on {}: {words}", index.label, index.tier))
+    })
 }
 
 fn row(rank: usize, index: &IndexPrediction, concurrency: u32) -> String {

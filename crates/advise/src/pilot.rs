@@ -1,7 +1,9 @@
 //! Pilots: small indexes of a candidate, built and measured with the index's own searches.
 
 use crate::candidates::AdvisedOptions;
-use crate::pilot_place::{OpenPilot, counted_bytes, counted_reads};
+use crate::pilot_counters::PilotCounters;
+use crate::pilot_filters::PilotFilter;
+use crate::pilot_place::OpenPilot;
 use crate::processor_time::processor_seconds;
 use crate::request::AdviceRequest;
 use crate::sample::DataSample;
@@ -52,31 +54,15 @@ pub struct PilotFile {
     pub bytes: u64,
 }
 
-/// The searches of a pilot for the recall of the request, on one device. Counters are means over the queries.
+/// The searches of a pilot for the recall of the request, on one device.
 #[derive(Debug, Clone)]
 pub struct PilotSearch {
     /// The recall that was found.
     pub recall: f64,
-    /// The candidate list of the effort.
-    pub search_list: u32,
-    /// Dependent rounds of reads.
-    pub rounds: f64,
-    /// Reads.
-    pub reads: f64,
-    /// Bytes of the reads, with the alignment of the tier.
-    pub bytes: f64,
-    /// Distances from codes.
-    pub code_distances: f64,
-    /// Distances of full vectors.
-    pub full_distances: f64,
-    /// Processor time in nanoseconds, with that of submitting reads on this machine; measured with the
-    /// largest pilot, which is the most like the whole index, and 0 in the others.
-    pub compute_ns: f64,
-    /// The 99th percentile of a query's work, as a multiple of its mean; work is the largest of its counters
-    /// in proportion to their means.
-    pub p99_work: f64,
-    /// The median of the work, as a multiple of its mean.
-    pub p50_work: f64,
+    /// The counters.
+    pub counters: PilotCounters,
+    /// The searches under each filter of the request.
+    pub filters: Vec<PilotFilter>,
     /// Latencies by queries in flight: measured in memory, with the largest pilot.
     pub latencies: Vec<LatencyShape>,
     /// Parts of the memory of the open index: name and bytes.
@@ -94,7 +80,7 @@ pub struct PilotSearch {
 
 /// Says if a search of a pilot measures the processor time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Timing {
+pub(crate) enum Timing {
     Timed,
     Untimed,
 }
@@ -109,16 +95,6 @@ pub struct LatencyShape {
     pub p50: f64,
     /// The 99th percentile.
     pub p99: f64,
-}
-
-impl PilotSearch {
-    /// Returns this search with the processor time of another one of the same pilot, in proportion to the
-    /// distances of both. Efforts may differ a little, because a load costs less than another read.
-    fn timed_as(self, other: &PilotSearch) -> PilotSearch {
-        let distances = |one: &PilotSearch| one.code_distances + one.full_distances;
-        let share = distances(&self) / distances(other).max(1.0);
-        PilotSearch { compute_ns: other.compute_ns * share, ..self }
-    }
 }
 
 /// The inputs of the pilots of all candidates.
@@ -218,14 +194,17 @@ impl<'a> PilotInputs<'a> {
                 let timed = match &pilot.in_memory {
                     Some(in_memory) if largest => {
                         let counted = self.search(&pilot.index, truth, recall, Timing::Untimed)?;
-                        counted.timed_as(&self.search(in_memory, truth, recall, Timing::Timed)?)
+                        let timed = self.search(in_memory, truth, recall, Timing::Timed)?;
+                        PilotSearch { counters: counted.counters.timed_as(&timed.counters), ..counted }
                     }
                     _ => self.search(&pilot.index, truth, recall, timing)?,
                 };
                 let has_latencies = largest && tier.is_dram();
                 let latencies =
                     if has_latencies { self.latencies(&pilot.index, recall)? } else { Vec::new() };
-                let mut search = PilotSearch { latencies, ..timed };
+                let filtered = SearchOptions { effort: Effort::Recall(recall), ..self.alone() };
+                let filters = self.filters(&pilot, &filtered, timing)?;
+                let mut search = PilotSearch { latencies, filters, ..timed };
                 search.memory.retain(|(part, _)| counts_pages || *part != PAGES);
                 searches.push(search);
             }
@@ -241,12 +220,7 @@ impl<'a> PilotInputs<'a> {
         timing: Timing,
     ) -> Result<PilotSearch, IndexError> {
         let options = self.request.options();
-        let search = SearchOptions {
-            k: options.k,
-            effort: Effort::Recall(recall),
-            threads: 1,
-            ..SearchOptions::default()
-        };
+        let search = SearchOptions { effort: Effort::Recall(recall), ..self.alone() };
         let counted = SearchOptions { in_flight: Some(1), ..search };
         let all = &self.sample.queries;
         let few = rows_of(all, 0..SCAN_QUERIES.min(all.count()))?;
@@ -260,8 +234,6 @@ impl<'a> PilotInputs<'a> {
             true => 1.0,
             false => groundtruth::recall(truth, &found.ids, found.k, all.count()).map_err(of_truth)?,
         };
-        let count = queries.count().max(1) as f64;
-        let full_distances = found.totals.full_distances as f64 / count;
         let compute_ns = match timing {
             Timing::Untimed => 0.0,
             Timing::Timed => {
@@ -269,7 +241,6 @@ impl<'a> PilotInputs<'a> {
                 self.processor_ns(index, &timed, if scans_all { &counted } else { &search })?
             }
         };
-        let (p50_work, p99_work) = work_quantiles(&found);
         let split = index.memory_split();
         let fixed = split.fixed();
         let in_flight = self.request.execution(options.concurrency).in_flight as usize;
@@ -278,15 +249,8 @@ impl<'a> PilotInputs<'a> {
         let thread_bytes = index.dram_bytes_of(&found, &together).saturating_sub(fixed);
         Ok(PilotSearch {
             recall,
-            search_list: found.search_list,
-            rounds: found.totals.hops as f64 / count,
-            reads: counted_reads(&found) as f64 / count,
-            bytes: counted_bytes(&found) as f64 / count,
-            code_distances: found.totals.code_distances as f64 / count,
-            full_distances,
-            compute_ns,
-            p99_work,
-            p50_work,
+            counters: PilotCounters { compute_ns, ..PilotCounters::of(&found, queries.count()) },
+            filters: Vec::new(),
             latencies: Vec::new(),
             memory: memory_parts(split),
             thread_bytes,
@@ -294,6 +258,16 @@ impl<'a> PilotInputs<'a> {
             most_thread_bytes: index.buffer_bytes() + state_bytes,
             query_state_bytes: state_bytes,
         })
+    }
+
+    /// Returns the options of a search on one thread.
+    fn alone(&self) -> SearchOptions {
+        SearchOptions { k: self.request.options().k, threads: 1, ..SearchOptions::default() }
+    }
+
+    /// Returns some of the queries.
+    pub(crate) fn queries(&self, rows: std::ops::Range<usize>) -> Result<VectorFile, IndexError> {
+        rows_of(&self.sample.queries, rows)
     }
 
     /// Returns the processor time of a query in nanoseconds: the least over several searches.
@@ -392,33 +366,4 @@ fn affordable(count: usize, seconds: f64) -> usize {
 fn rows_of(queries: &VectorFile, rows: std::ops::Range<usize>) -> Result<VectorFile, IndexError> {
     let bytes = queries.rows(rows).unwrap_or_default().to_vec();
     Ok(VectorFile::from_rows(queries.element(), queries.dim(), bytes)?)
-}
-
-/// Returns the median and the 99th percentile of the queries' work, as multiples of its mean.
-fn work_quantiles(found: &SearchResult) -> (f64, f64) {
-    let count = found.per_query.len().max(1) as f64;
-    let mean = |of: &dyn Fn(usize) -> f64| (0..found.per_query.len()).map(of).sum::<f64>() / count;
-    let value = |counter: usize, query: usize| {
-        let Some(stats) = found.per_query.get(query) else { return 0.0 };
-        match counter {
-            0 => f64::from(stats.reads),
-            1 => stats.bytes as f64,
-            2 => f64::from(stats.code_distances),
-            _ => f64::from(stats.full_distances),
-        }
-    };
-    let means: Vec<f64> = (0..4).map(|counter| mean(&|query| value(counter, query))).collect();
-    let work = |query: usize| {
-        let shares = means.iter().enumerate().filter(|(_, mean)| **mean > 0.0);
-        shares.map(|(counter, mean)| value(counter, query) / mean).fold(0.0, f64::max)
-    };
-    let mut all: Vec<f64> = (0..found.per_query.len()).map(work).collect();
-    all.sort_by(f64::total_cmp);
-    let middle = all.iter().sum::<f64>() / count;
-    let quantile = |share: f64| {
-        let at = ((all.len() as f64 * share) as usize).min(all.len().saturating_sub(1));
-        let value = all.get(at).copied().unwrap_or(1.0);
-        if middle > 0.0 { value / middle } else { 1.0 }
-    };
-    (quantile(0.5), quantile(0.99).max(1.0))
 }

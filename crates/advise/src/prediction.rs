@@ -2,14 +2,17 @@
 //! by the cost model of the device.
 
 use crate::candidates::AdvisedOptions;
+use crate::filtered::FilteredPrediction;
 use crate::interval::Interval;
 use crate::law::{LawPoint, SlopePrior, extrapolate};
 use crate::memory_law::{PilotFiles, PilotPart, PredictedFiles};
 use crate::memory_speed::MemorySpeed;
 use crate::pilot::{LatencyShape, PilotIndex, PilotSearch};
+use crate::pilot_counters::PilotCounters;
 use crate::place::{AdviceTier, PlaceKind};
 use crate::request::{AdvicePrices, AdviceRequest, bound_words};
 use crate::shape::VectorShape;
+use crate::updates::UpdatesPrediction;
 use bathyal_index::cost::demand::{Demand, Prediction, moved_bytes};
 use bathyal_index::cost::processor::Processor;
 use bathyal_index::{BuildPlan, IndexError};
@@ -90,6 +93,12 @@ pub struct IndexPrediction {
     pub processor_us: Interval,
     /// The speed by queries in flight.
     pub loads: Vec<PredictedLoad>,
+    /// The searches under each filter of the request.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub filters: Vec<FilteredPrediction>,
+    /// The collection of these indexes, if rows are replaced; its searches then count instead of `loads`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub updates: Option<UpdatesPrediction>,
     /// Dollars for a million queries at the request's queries in flight.
     pub dollars_per_million: f64,
     /// Dollars a month.
@@ -101,7 +110,41 @@ impl IndexPrediction {
     pub fn load(&self, concurrency: u32) -> Option<&PredictedLoad> {
         self.loads.iter().find(|load| load.concurrency == concurrency)
     }
+
+    /// Returns the searches under filters, and those of a collection that changes, in words.
+    pub fn further_words(&self, concurrency: u32) -> Vec<String> {
+        let filters = self.filters.iter().map(|filter| filter.words(concurrency));
+        filters.chain(self.updates.iter().map(|updates| updates.words(concurrency))).collect()
+    }
+
+    /// Returns the bytes of the files, and of memory while searched: of the collection, if rows are replaced.
+    pub(crate) fn disk_and_dram(&self) -> (Interval, Interval) {
+        self.updates
+            .as_ref()
+            .map_or((self.disk_bytes, self.dram_bytes), |updates| (updates.disk_bytes, updates.dram_bytes))
+    }
+
+    /// Returns the loads at a number of queries in flight: without a filter, and under each filter.
+    pub(crate) fn all_loads(&self, concurrency: u32) -> impl Iterator<Item = &PredictedLoad> {
+        let plain = self.updates.as_ref().map_or(&self.loads, |updates| &updates.loads);
+        let loads = std::iter::once(plain).chain(self.filters.iter().map(|filter| &filter.loads));
+        loads.filter_map(move |loads| loads.iter().find(|load| load.concurrency == concurrency))
+    }
+
+    /// Returns the queries a second at a number of queries in flight, of as many queries without a filter as
+    /// under each one: the harmonic mean.
+    pub(crate) fn mixed_queries_per_second(&self, concurrency: u32) -> f64 {
+        let (mut count, mut seconds) = (0.0, 0.0);
+        for load in self.all_loads(concurrency) {
+            count += 1.0;
+            seconds += 1.0 / load.queries_per_second.value.max(0.0);
+        }
+        if count > 0.0 { count / seconds } else { 0.0 }
+    }
 }
+
+/// The number of vectors of a pilot, and the counters of a search of it.
+pub(crate) type PilotPoint = (usize, PilotCounters);
 
 /// A candidate with its pilots and plans.
 pub(crate) struct PilotedCandidate<'a> {
@@ -113,12 +156,22 @@ pub(crate) struct PilotedCandidate<'a> {
 }
 
 /// The counters of a query of the whole index.
-struct Counters {
-    rounds: Interval,
-    reads: Interval,
-    bytes: Interval,
-    code_distances: Interval,
-    full_distances: Interval,
+pub(crate) struct Counters {
+    pub(crate) rounds: Interval,
+    pub(crate) reads: Interval,
+    pub(crate) bytes: Interval,
+    pub(crate) code_distances: Interval,
+    pub(crate) full_distances: Interval,
+}
+
+/// The demand of a query of the whole index: the expected one, the least and the most.
+pub(crate) struct Demands {
+    /// Bytes that the device moves.
+    pub(crate) moved: Interval,
+    /// Nanoseconds of a processor.
+    pub(crate) compute_ns: Interval,
+    /// The expected demand, the least and the most.
+    pub(crate) ends: [Demand; 3],
 }
 
 impl PilotedCandidate<'_> {
@@ -130,23 +183,18 @@ impl PilotedCandidate<'_> {
         let options = self.request.options();
         let searches: Vec<&PilotSearch> =
             self.pilots.iter().filter_map(|pilot| pilot.searches.get(at)).collect();
-        let counters = self.counters(&searches);
-        let moved = moved(&counters, tier);
+        let points = self.pilots.iter().zip(&searches);
+        let points: Vec<PilotPoint> =
+            points.map(|(pilot, search)| (pilot.vectors, search.counters)).collect();
+        let counters = self.counters(&points);
         let (disk, dram) = self.sizes(&searches)?;
-        let compute = self.compute_ns(&searches, &counters, (tier, dram.value));
-        let demand = |of: fn(&Interval) -> f64| Demand {
-            rounds: if tier.is_dram() { 0.0 } else { of(&counters.rounds) },
-            reads: if tier.is_dram() { 0.0 } else { of(&counters.reads) },
-            moved_bytes: of(&moved),
-            compute_ns: of(&compute),
-        };
-        let demands =
-            [demand(|number| number.value), demand(|number| number.low), demand(|number| number.high)];
+        let build_seconds = self.build_seconds();
+        let demands = self.demands(&points, &counters, (tier, dram.value));
         let loads: Vec<PredictedLoad> = self
             .request
             .concurrencies()
             .into_iter()
-            .map(|concurrency| self.load(&demands, tier, &latency_shape(&searches, concurrency)))
+            .map(|concurrency| self.load(&demands.ends, tier, &latency_shape(&searches, concurrency)))
             .collect();
         let speed = loads.iter().find(|load| load.concurrency == options.concurrency);
         let qps = speed.map_or(0.0, |load| load.queries_per_second.value);
@@ -161,16 +209,21 @@ impl PilotedCandidate<'_> {
             disk_bytes: disk,
             dram_bytes: dram,
             build_memory_bytes: self.plan.memory.planned_bytes,
-            build_seconds: self.build_seconds(),
+            build_seconds,
             pilot_recall: searches.iter().fold(1.0, least),
             rounds: counters.rounds,
             reads: counters.reads,
             read_bytes: counters.bytes,
-            moved_bytes: moved,
+            moved_bytes: demands.moved,
             code_distances: counters.code_distances,
             full_distances: counters.full_distances,
-            processor_us: compute.times(1e-3),
+            processor_us: demands.compute_ns.times(1e-3),
             loads,
+            filters: match options.filters.is_empty() {
+                true => Vec::new(),
+                false => self.filters(&searches, (tier, dram.value)),
+            },
+            updates: self.updates(&searches, tier, [disk, dram, build_seconds]),
             dollars_per_million: 1e6 * requests
                 + if qps > 0.0 { month * 1e6 / (qps * MONTH_SECONDS) } else { 0.0 },
             dollars_per_month: month,
@@ -178,30 +231,54 @@ impl PilotedCandidate<'_> {
     }
 
     /// Returns the counters by the laws of the pilots.
-    fn counters(&self, searches: &[&PilotSearch]) -> Counters {
-        let law = |count: fn(&PilotSearch) -> f64| {
-            let points: Vec<LawPoint> = self
-                .pilots
-                .iter()
-                .zip(searches)
-                .map(|(pilot, search)| LawPoint { vectors: pilot.vectors as f64, count: count(search) })
-                .collect();
-            extrapolate(&points, self.shape.count as f64, &SlopePrior::COUNTER)
+    pub(crate) fn counters(&self, pilots: &[PilotPoint]) -> Counters {
+        self.counters_of(pilots, self.shape.count as f64)
+    }
+
+    /// Returns the counters of an index of `vectors` vectors.
+    pub(crate) fn counters_of(&self, pilots: &[PilotPoint], vectors: f64) -> Counters {
+        let law = |count: fn(&PilotCounters) -> f64| {
+            let point = |(vectors, counters): &PilotPoint| LawPoint {
+                vectors: *vectors as f64,
+                count: count(counters),
+            };
+            let points: Vec<LawPoint> = pilots.iter().map(point).collect();
+            extrapolate(&points, vectors, &SlopePrior::COUNTER)
         };
         Counters {
-            rounds: law(|search| search.rounds),
-            reads: law(|search| search.reads),
-            bytes: law(|search| search.bytes),
-            code_distances: law(|search| search.code_distances),
-            full_distances: law(|search| search.full_distances),
+            rounds: law(|counters| counters.rounds),
+            reads: law(|counters| counters.reads),
+            bytes: law(|counters| counters.bytes),
+            code_distances: law(|counters| counters.code_distances),
+            full_distances: law(|counters| counters.full_distances),
         }
+    }
+
+    /// Returns the demand of a query with these counters, whose processor time is scaled from that of the
+    /// largest pilot. The open index takes `dram` bytes.
+    pub(crate) fn demands(
+        &self,
+        pilots: &[PilotPoint],
+        counters: &Counters,
+        (tier, dram): (&AdviceTier, f64),
+    ) -> Demands {
+        let moved = moved(counters, tier);
+        let compute_ns = self.compute_ns(pilots.last().map(|(_, counters)| counters), counters, (tier, dram));
+        let demand = |of: fn(&Interval) -> f64| Demand {
+            rounds: if tier.is_dram() { 0.0 } else { of(&counters.rounds) },
+            reads: if tier.is_dram() { 0.0 } else { of(&counters.reads) },
+            moved_bytes: of(&moved),
+            compute_ns: of(&compute_ns),
+        };
+        let ends = [demand(|number| number.value), demand(|number| number.low), demand(|number| number.high)];
+        Demands { moved, compute_ns, ends }
     }
 
     /// Returns the processor time of a query: that of the pilots, scaled by the weighed counters. The open
     /// index takes `dram` bytes, and more of what is read in it is outside of the caches than in a pilot.
     fn compute_ns(
         &self,
-        searches: &[&PilotSearch],
+        pilot: Option<&PilotCounters>,
         whole: &Counters,
         (tier, dram): (&AdviceTier, f64),
     ) -> Interval {
@@ -220,10 +297,10 @@ impl PilotedCandidate<'_> {
         let weigh = |codes: f64, full: f64, reads: f64| {
             query_ns + codes * code_ns + full * vector_ns + reads * read_ns
         };
-        let factor = searches
-            .last()
+        let factor = pilot
             .map_or(1.0, |one| one.compute_ns / weigh(one.code_distances, one.full_distances, one.reads));
-        let (memory, pilot_bytes) = (MemorySpeed::of_this_machine(), searches.last().map_or(dram, resident));
+        let largest = self.pilots.last().and_then(|pilot| pilot.searches.first());
+        let (memory, pilot_bytes) = (MemorySpeed::of_this_machine(), largest.map_or(dram, resident));
         let slower_ns = (memory.byte_ns(dram) - memory.byte_ns(pilot_bytes)).max(0.0);
         let row_bytes =
             if tier.is_dram() { self.shape.element.row_bytes(self.shape.dim) as f64 } else { 0.0 };
@@ -310,7 +387,7 @@ impl PilotedCandidate<'_> {
     }
 
     /// Returns the speed at a number of queries in flight, from the expected, the least and the most demand.
-    fn load(
+    pub(crate) fn load(
         &self,
         [expected, least, most]: &[Demand; 3],
         tier: &AdviceTier,
@@ -340,7 +417,7 @@ impl PilotedCandidate<'_> {
 }
 
 /// Returns the bytes of memory of an open pilot while a thread searches it.
-fn resident(search: &&PilotSearch) -> f64 {
+fn resident(search: &PilotSearch) -> f64 {
     search.memory.iter().map(|(_, bytes)| *bytes as f64).sum::<f64>() + search.thread_bytes as f64
 }
 
@@ -368,8 +445,8 @@ fn latency_shape(searches: &[&PilotSearch], concurrency: u32) -> LatencyShape {
         .and_then(|search| search.latencies.iter().find(|shape| shape.concurrency == concurrency).copied());
     measured.unwrap_or(LatencyShape {
         concurrency,
-        p50: mean(searches, |search| search.p50_work),
-        p99: mean(searches, |search| search.p99_work),
+        p50: mean(searches, |search| search.counters.p50_work),
+        p99: mean(searches, |search| search.counters.p99_work),
     })
 }
 

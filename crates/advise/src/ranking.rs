@@ -7,6 +7,7 @@
 
 use crate::prediction::{IndexPrediction, PredictedLoad};
 use crate::request::{AdviceRequest, IndexLimits};
+use crate::updates::UpdatesPrediction;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 
@@ -40,6 +41,9 @@ pub struct RankedAdvice {
     /// Labels and devices of all predicted indexes that no other one beats in memory and disk and speed.
     pub front: Vec<FrontPoint>,
 }
+
+/// The most of a day for which merges may run: beside searches they get half of the threads.
+const MERGING_SHARE: f64 = 0.5;
 
 /// An index that no other one beats in size and speed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -103,7 +107,7 @@ fn smaller(a: &IndexPrediction, b: &IndexPrediction) -> Ordering {
 }
 
 fn qps(prediction: &IndexPrediction, concurrency: u32) -> f64 {
-    prediction.load(concurrency).map_or(0.0, |load| load.queries_per_second.value)
+    prediction.mixed_queries_per_second(concurrency)
 }
 
 /// A limit that a prediction exceeds.
@@ -126,8 +130,12 @@ fn exceeded(prediction: &IndexPrediction, request: &AdviceRequest) -> Vec<Exceed
         build_memory_bytes,
         dollars_per_month,
     } = request.options().limits;
-    let load = prediction.load(request.options().concurrency);
-    let latency = |of: fn(&PredictedLoad) -> f64| load.map_or(f64::INFINITY, of);
+    // Limits hold without a filter and under each one.
+    let loads: Vec<&PredictedLoad> = prediction.all_loads(request.options().concurrency).collect();
+    let latency = |of: fn(&PredictedLoad) -> f64| match loads.is_empty() {
+        true => f64::INFINITY,
+        false => loads.iter().map(|load| of(load)).fold(0.0, f64::max),
+    };
     let times = |value: f64| format!(", {:.1} times the data", value * prediction.amplification);
     let bytes = |given: u64| given as f64;
     let mut found = Vec::new();
@@ -140,19 +148,31 @@ fn exceeded(prediction: &IndexPrediction, request: &AdviceRequest) -> Vec<Exceed
         }
     };
     let micros = |us: f64| format!("{us:.0} us");
-    most("memory", prediction.dram_bytes.high, dram_bytes.map(bytes), &size_words, "");
-    most("disk", prediction.disk_bytes.high, disk_bytes.map(bytes), &size_words, &times(1.0));
+    let (disk, dram) = prediction.disk_and_dram();
+    most("memory", dram.high, dram_bytes.map(bytes), &size_words, "");
+    most("disk", disk.high, disk_bytes.map(bytes), &size_words, &times(1.0));
     most("p50", latency(|load| load.p50_us.value), p50_us, &micros, "");
     most("p99", latency(|load| load.p99_us.value), p99_us, &micros, "");
     most("build time", prediction.build_seconds.value, build_seconds, &|s| format!("{s:.0} s"), "");
     let build_memory = prediction.build_memory_bytes as f64;
     most("build memory", build_memory, build_memory_bytes.map(bytes), &size_words, "");
     most("cost", prediction.dollars_per_month, dollars_per_month, &|d| format!("{d:.2} dollars a month"), "");
-    let speed = qps(prediction, request.options().concurrency);
+    let speed = loads.iter().map(|load| load.queries_per_second.value).fold(f64::INFINITY, f64::min);
     if let Some(limit) = queries_per_second.filter(|limit| speed < *limit) {
         found.push(Exceeded {
             reason: format!("{speed:.0} queries a second, below your {limit:.0}"),
             enough: format!("{speed:.0} queries a second"),
+        });
+    }
+    let merging = prediction.updates.as_ref().map_or(0.0, UpdatesPrediction::share_of_day);
+    if merging > MERGING_SHARE {
+        found.push(Exceeded {
+            reason: format!(
+                "merges of the rows that are replaced would run for {:.1} hours a day, over {:.0}",
+                24.0 * merging,
+                24.0 * MERGING_SHARE
+            ),
+            enough: "fewer rows a day".into(),
         });
     }
     let recall = f64::from(request.options().recall);

@@ -2,6 +2,7 @@
 
 use crate::assumed::AssumedData;
 use crate::place::AdviceTier;
+use crate::updates::LIVE_SHARE;
 use bathyal_index::cost::demand::{Bound, Execution};
 use bathyal_index::families::FAMILIES;
 use bathyal_index::{DEFAULT_SEED, IndexError, MOST_CALIBRATION_QUERIES};
@@ -27,6 +28,9 @@ pub const MOST_CONCURRENCY: u32 = 4096;
 pub const CONCURRENCIES: [u32; 5] = [1, 4, 16, 64, 256];
 /// Queries in flight, if the caller does not say: a busy server with a few cores.
 pub const DEFAULT_CONCURRENCY: u32 = 64;
+/// The most filters of a request. Each is measured with every pilot.
+pub const MOST_FILTERS: usize = 8;
+
 /// The time that the caller grants to the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -127,6 +131,10 @@ pub struct AdviceOptions {
     pub vectors: Option<u64>,
     /// The assumption that the given vectors are drawn from, if there is no sample of the data.
     pub assumed: Option<AssumedData>,
+    /// Shares of the rows that match filters of the searches to come, each above 0 and below 1.
+    pub filters: Vec<f64>,
+    /// Rows of a collection that are replaced each day; `None` for an index that does not change.
+    pub rows_a_day: Option<u64>,
     /// The devices that may be used.
     pub tiers: Vec<AdviceTier>,
     /// The limits.
@@ -156,6 +164,8 @@ impl Default for AdviceOptions {
             more_recalls: Vec::new(),
             vectors: None,
             assumed: None,
+            filters: Vec::new(),
+            rows_a_day: None,
             tiers: vec![AdviceTier::dram()],
             limits: IndexLimits::default(),
             concurrency: DEFAULT_CONCURRENCY,
@@ -201,6 +211,17 @@ impl AdviceRequest {
             }
             seen.push(*recall);
         }
+        check_filters(&options.filters)?;
+        if options.rows_a_day.is_some() && !options.filters.is_empty() {
+            return refuse(
+                "filters of a collection that changes are not predicted; ask for filters and for rows a day \
+                 separately"
+                    .into(),
+            );
+        }
+        if options.rows_a_day == Some(0) {
+            return refuse("rows a day is 0; leave it out for an index that does not change".into());
+        }
         if options.tiers.is_empty() {
             return refuse("no device is given; name a tier that may be used".into());
         }
@@ -241,6 +262,15 @@ impl AdviceRequest {
         AdviceRequest { options }
     }
 
+    /// Returns the shares of the rows among which pilots are searched: those of filters, or the rows of a
+    /// collection that are not deleted.
+    pub(crate) fn shares(&self) -> Vec<f64> {
+        match self.options.rows_a_day {
+            Some(_) => vec![LIVE_SHARE],
+            None => self.options.filters.clone(),
+        }
+    }
+
     /// Returns the threads of searches and builds.
     pub fn threads(&self) -> usize {
         match self.options.threads {
@@ -264,6 +294,23 @@ impl AdviceRequest {
     pub fn execution(&self, concurrency: u32) -> Execution {
         let threads = (self.threads() as u32).min(concurrency).max(1);
         Execution { threads, in_flight: concurrency.div_ceil(threads), issue_ns: 0.0 }
+    }
+}
+
+/// Refuses shares that are no part of the rows, and too many of them.
+fn check_filters(shares: &[f64]) -> Result<(), IndexError> {
+    let bad = shares.iter().find(|share| !(**share > 0.0 && **share < 1.0));
+    if let Some(share) = bad {
+        return Err(IndexError::Parameter(format!(
+            "the share of a filter is {share}; it must be above 0 and below 1: the part of the rows that match"
+        )));
+    }
+    match shares.len() > MOST_FILTERS {
+        true => Err(IndexError::Parameter(format!(
+            "{} shares of filters are given; predictions are made for {MOST_FILTERS} at most",
+            shares.len()
+        ))),
+        false => Ok(()),
     }
 }
 

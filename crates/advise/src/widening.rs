@@ -1,7 +1,9 @@
 //! Wider intervals of a prediction that rests on assumed data.
 
+use crate::filtered::FilteredPrediction;
 use crate::interval::Interval;
 use crate::prediction::{IndexPrediction, PredictedLoad};
+use crate::updates::UpdatesPrediction;
 use bathyal_index::BuildPlan;
 
 /// Factor by which the interval of the time of a build is wider than that of a sample.
@@ -36,11 +38,30 @@ pub(crate) fn widened(prediction: IndexPrediction, factor: f64, plan: &BuildPlan
         high: dram.high * (disk_bytes.high / disk.high.max(1.0)),
         ..dram
     };
-    let loads = prediction.loads.into_iter().map(|load| PredictedLoad {
-        queries_per_second: search(load.queries_per_second),
-        p50_us: search(load.p50_us),
-        p99_us: search(load.p99_us),
-        ..load
+    let speeds = |loads: Vec<PredictedLoad>| {
+        let load = |load: PredictedLoad| PredictedLoad {
+            queries_per_second: search(load.queries_per_second),
+            p50_us: search(load.p50_us),
+            p99_us: search(load.p99_us),
+            ..load
+        };
+        loads.into_iter().map(load).collect()
+    };
+    let filters = prediction.filters.into_iter().map(|filter| FilteredPrediction {
+        reads: search(filter.reads),
+        read_bytes: search(filter.read_bytes),
+        moved_bytes: search(filter.moved_bytes),
+        processor_us: search(filter.processor_us),
+        loads: speeds(filter.loads),
+        ..filter
+    });
+    let updates = prediction.updates.map(|updates| UpdatesPrediction {
+        reads: search(updates.reads),
+        read_bytes: search(updates.read_bytes),
+        processor_us: search(updates.processor_us),
+        merge_seconds_a_day: wider(updates.merge_seconds_a_day, BUILD_FACTOR),
+        loads: speeds(updates.loads),
+        ..updates
     });
     IndexPrediction {
         disk_bytes,
@@ -51,7 +72,9 @@ pub(crate) fn widened(prediction: IndexPrediction, factor: f64, plan: &BuildPlan
         read_bytes: search(prediction.read_bytes),
         moved_bytes: search(prediction.moved_bytes),
         processor_us: search(prediction.processor_us),
-        loads: loads.collect(),
+        filters: filters.collect(),
+        updates,
+        loads: speeds(prediction.loads),
         ..prediction
     }
 }

@@ -2,17 +2,20 @@
 
 use bathyal_advise::default_family::LEAST_CHOICE_VECTORS;
 use bathyal_advise::{
-    Advice, AdviceOptions, AdviceRequest, AdviceTier, AssumedData, ExplainedByPlan, FamilyChoice,
+    Advice, AdviceOptions, AdviceRequest, AdviceTier, AssumedData, ExplainedByPlan, FamilyChoice, FilterPlan,
     IndexLimits, IndexPrediction, PageFormat, PlanFile, SamplePace, VectorShape, advise, compare_with_plan,
 };
 use bathyal_index::cost::deviation::Assumption;
-use bathyal_index::{BuildOptions, Effort, Index, IndexError, SearchOptions, StoreOptions, build};
+use bathyal_index::{
+    BuildOptions, Effort, Index, IndexError, RowSet, SearchOptions, StoreOptions, WithinPlan, build,
+};
 use bathyal_kernels::Element;
 use bathyal_tier::{Control, TierProfile};
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::{Progress, Silent};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const DIM: usize = 24;
@@ -111,6 +114,89 @@ fn predicted_sizes_and_counters_are_those_of_the_built_index() {
             let reads = number("reads a query");
             assert!(reads.within, "{what}: {reads:?}");
         }
+    }
+}
+
+#[test]
+fn searches_under_filters_are_predicted_with_their_plan() {
+    let (data, queries) = split(&vectors(16_200, 1), 16_000);
+    let families = ["cluster", "spann", "flat"].map(String::from).to_vec();
+    // The second has fewer rows than neighbours that are wanted.
+    let filters = vec![0.3, 0.0005];
+    let found = advice(&data, AdviceOptions { families, filters, tiers: vec![disk()], ..quick() }).unwrap();
+    assert!(found.notes.iter().any(|note| note.contains("under each one")), "{:?}", found.notes);
+    let folder = tempfile::tempdir().unwrap();
+    let mut compared = 0;
+    for rank in 0..found.indexes.ranked.len() {
+        let plan = PlanFile::of(&found, rank).unwrap();
+        assert_eq!(PlanFile::parse(&plan.text().unwrap()), Ok(plan.clone()));
+        assert_eq!(plan.index.filters.len(), 2, "{plan:?}");
+        let path = folder.path().join(plan.index.label.replace([' ', ','], "-"));
+        let options = plan.build_options(BuildOptions { threads: 2, ..BuildOptions::default() }).unwrap();
+        build(&data, &path, &options, &Silent).unwrap();
+        let index = Index::open(&path, &plan.open_options()).unwrap();
+        for filter in &plan.index.filters {
+            let mut random = StdRng::seed_from_u64(77);
+            let ids = (0..16_000_u32).filter(|_| random.random_bool(filter.share));
+            let set = Arc::new(RowSet::from_ids(16_000, ids));
+            let options =
+                SearchOptions { k: plan.k, effort: Effort::Recall(plan.recall), ..SearchOptions::default() };
+            let what = format!("{} {filter:?}", plan.index.label);
+            let (actual, _) = index.plan_within(&options, &set).unwrap();
+            assert_eq!(actual == WithinPlan::Scan, filter.plan == FilterPlan::Scan, "{actual:?} {what}");
+            let found = index.search_within(&queries, &options, &set, Control::default()).unwrap();
+            compared += 1;
+            assert!(filter.loads.iter().all(|load| load.queries_per_second.value > 0.0), "{what}");
+            if plan.index.build.family == "flat" {
+                // The queries of a batch share all that they read.
+                continue;
+            }
+            let count = queries.count() as f64;
+            let full = found.totals.full_distances as f64 / count / filter.full_distances.value;
+            assert!((0.5..2.0).contains(&full), "{full} {what}");
+            let reads = found.totals.reads as f64 / count / filter.reads.value;
+            assert!(actual == WithinPlan::Scan || (0.5..2.0).contains(&reads), "{reads} {what}");
+        }
+    }
+    assert_eq!(compared, 8);
+    let ranked = &found.indexes.ranked;
+    let words: Vec<String> = ranked.iter().flat_map(|index| index.further_words(8)).collect();
+    assert!(words.len() == 8 && words[0].starts_with("a filter that 30% match: "), "{words:?}");
+}
+
+#[test]
+fn limits_hold_under_filters_and_in_collections() {
+    let data = vectors(4_000, 1);
+    let families = vec!["cluster".to_owned()];
+    let plain = AdviceOptions { families, tiers: vec![AdviceTier::dram()], ..quick() };
+    let changing = advice(&data, AdviceOptions { rows_a_day: Some(1_000), ..plain.clone() }).unwrap();
+    let one = &changing.indexes.ranked[0];
+    let updates = one.updates.as_ref().unwrap();
+    assert!(updates.dram_bytes.value > one.dram_bytes.value + 1e8, "the memory for writes: {updates:?}");
+    assert!(updates.segments >= 1.0 && updates.merge_seconds_a_day.value > 0.0, "{updates:?}");
+    let speed = |loads: &[bathyal_advise::PredictedLoad]| loads[0].queries_per_second.value;
+    assert!(speed(&updates.loads) < speed(&one.loads), "{one:?}");
+    assert!(one.further_words(8)[0].contains("1000 rows replaced a day"));
+    // Memory that is enough for the index is not enough for the collection.
+    let limits = IndexLimits { dram_bytes: Some(100_000_000), ..IndexLimits::default() };
+    let limited = AdviceOptions { rows_a_day: Some(1_000), limits, ..plain.clone() };
+    let found = advice(&data, limited).unwrap();
+    assert!(found.indexes.left_out[0].reasons[0].starts_with("memory "), "{:?}", found.indexes.left_out);
+    let found = advice(&data, AdviceOptions { limits, ..plain.clone() }).unwrap();
+    assert_eq!(found.indexes.ranked.len(), 1);
+    let many = advice(&data, AdviceOptions { rows_a_day: Some(1 << 40), ..plain.clone() }).unwrap();
+    let reasons = &many.indexes.left_out[0].reasons;
+    assert!(reasons[0].starts_with("merges of the rows"), "{reasons:?}");
+    for (bad, word) in [
+        (AdviceOptions { filters: vec![0.0], ..plain.clone() }, "share of a filter is 0"),
+        (AdviceOptions { filters: vec![f64::NAN], ..plain.clone() }, "share of a filter is NaN"),
+        (AdviceOptions { filters: vec![1.0], ..plain.clone() }, "share of a filter is 1"),
+        (AdviceOptions { filters: vec![0.5; 9], ..plain.clone() }, "9 shares"),
+        (AdviceOptions { rows_a_day: Some(0), ..plain.clone() }, "rows a day is 0"),
+        (AdviceOptions { rows_a_day: Some(1), filters: vec![0.5], ..plain }, "separately"),
+    ] {
+        let refused = AdviceRequest::new(bad).unwrap_err().to_string();
+        assert!(refused.contains(word), "{refused}");
     }
 }
 
@@ -391,7 +477,7 @@ fn a_build_without_a_family_takes_the_default_one_for_few_vectors() {
     let with_choice = choice.build_options(options.clone()).unwrap();
     assert_eq!(with_choice.family.family(), "cluster");
     let chosen = build(&data, &target, &with_choice, &Silent).unwrap();
-    let usual = build(&data, folder.path().join("usual"), &options, &Silent).unwrap();
+    let usual = build(&data, &folder.path().join("usual"), &options, &Silent).unwrap();
     assert_eq!(chosen.index_bytes, usual.index_bytes);
     let kept = PlanFile::kept_at(&target, &StoreOptions::default()).unwrap();
     assert_eq!((kept.vectors, kept.index.build.family.as_str()), (4_000, "cluster"));

@@ -38,6 +38,7 @@ mod stats;
 mod version;
 mod write;
 
+pub use bathyal_index::cost::merging::DEFAULT_WRITE_MEMORY_BYTES;
 pub use bathyal_store::Durability;
 pub use collection::{Collection, is_collection};
 pub use counters::SearchCounts;
@@ -48,7 +49,7 @@ pub use ids::{Id, IdKind, Ids, MAX_ID_BYTES};
 pub use listing::{EntryKind, ListingEntry, listing};
 pub use location::CollectionLocation;
 pub use many::{FoundInMany, search_many};
-pub use options::{CollectionOptions, DEFAULT_WRITE_MEMORY_BYTES};
+pub use options::CollectionOptions;
 pub use removal::{Removal, RemovedCollection, RemovedKind, removable, remove};
 pub use repair::{Gap, LostBatches, LostId, RepairOptions, RepairReport, RepairedSegment};
 pub use rows::Rows;

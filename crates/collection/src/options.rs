@@ -1,15 +1,11 @@
 //! Options of an open collection.
 
-use crate::segment::{
-    FLAT_BELOW_ROWS, SegmentOptions, SegmentShare, VectorMemory, WriteOptions, search_bytes,
-};
+use crate::segment::{SegmentOptions, SegmentShare, VectorMemory, WriteOptions, search_bytes};
+use bathyal_index::cost::merging::{DEFAULT_WRITE_MEMORY_BYTES, FLAT_BELOW_ROWS};
 use bathyal_index::{AuditOptions, OpenOptions, SearchMemory, StoreOptions, TierChoice};
 use bathyal_store::Durability;
 use std::num::NonZeroU64;
 
-/// Default memory for recently written rows. It holds 15,000 vectors of 768 floats before they are written as
-/// a segment; a search compares that many in 3 ms (docs/decisions/collections.md).
-pub const DEFAULT_WRITE_MEMORY_BYTES: u64 = 128 << 20;
 /// The smallest memory for writes; less would make segments of a few rows.
 pub const LEAST_WRITE_MEMORY_BYTES: u64 = 1_000_000;
 /// Upper limit of the memory for vectors of flat segments, if no budget is given.

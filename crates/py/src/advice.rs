@@ -33,6 +33,8 @@ pub(crate) struct AdviceKeywords {
     vectors: Option<u64>,
     dim: Option<usize>,
     element: String,
+    filters: Vec<f64>,
+    rows_a_day: Option<u64>,
     places: Vec<PathBuf>,
     store: Pairs,
     /// An [`IndexLimits`] as JSON.
@@ -88,6 +90,8 @@ pub(crate) fn advise(
             more_recalls: arguments.more_recalls,
             vectors: arguments.vectors,
             assumed,
+            filters: arguments.filters,
+            rows_a_day: arguments.rows_a_day,
             tiers,
             limits,
             concurrency: arguments.concurrency,

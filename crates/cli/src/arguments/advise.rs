@@ -25,6 +25,8 @@ Examples:
   bathyal advise base.fbin --metric l2 --recall 0.95 --memory 2GB
   bathyal advise base.fbin queries.fbin --metric l2 --on dram --on /mnt/nvme --disk 50GB
   bathyal advise sample.fbin --vectors 100000000 --metric cosine --on disk.json --quick
+  bathyal advise base.fbin --metric l2 --filter 0.1,0.01
+  bathyal advise base.fbin --metric l2 --rows-a-day 500000
   bathyal advise --vectors 100000000 --dim 768 --metric cosine --memory 64GB
   bathyal advise base.fbin --metric l2 --on s3://bucket/other.index --on remote://10.0.0.7/other.index
   bathyal advise base.fbin --metric l2 --output plan.json --page advice.html
@@ -57,6 +59,13 @@ pub struct AdviseArguments {
     /// Element of vectors that do not exist yet: f32, f16, bf16, u8, i8 or b1
     #[arg(long, requires = "dim", default_value_t = Element::F32)]
     pub element: Element,
+    /// Shares of the rows that filters of searches match, such as 0.1,0.01: searches under them are predicted,
+    /// too, and count as much as those without a filter
+    #[arg(long = "filter", value_name = "SHARE", value_delimiter = ',')]
+    pub filters: Vec<f64>,
+    /// Rows that are replaced each day: a collection is predicted, with its segments and merges
+    #[arg(long, value_name = "ROWS")]
+    pub rows_a_day: Option<u64>,
     /// A place from which the index may be read: dram, mapped, mapped:node=N, mapped:PATH, a folder, the
     /// address of an index on a memory node or in a bucket, all of which are measured, or a profile that
     /// `bathyal probe --output` wrote. May be repeated [default: dram, and the current folder]
@@ -100,7 +109,7 @@ pub struct AdviseArguments {
     /// Compare the index DATA with this plan, by searching it with QUERIES [default: the plan that the index
     /// keeps, of a build with --advice]
     #[arg(long, value_name = "PLAN", num_args = 0..=1,
-          conflicts_with_all = ["recall", "k", "vectors", "places", "concurrency", "threads", "families",
+          conflicts_with_all = ["recall", "k", "vectors", "filters", "rows_a_day", "places", "concurrency", "threads", "families",
                                 "quick", "thorough", "seed", "work_folder", "LimitArguments"])]
     pub check: Option<Option<PathBuf>>,
 }

@@ -33,6 +33,8 @@ pub(super) fn run(arguments: &AdviseArguments, console: &Console) -> Result<(), 
         more_recalls,
         vectors: arguments.vectors,
         assumed,
+        filters: arguments.filters.clone(),
+        rows_a_day: arguments.rows_a_day,
         tiers: tiers(arguments, &progress)?,
         limits: arguments.limits.limits(),
         concurrency: arguments.concurrency,
@@ -116,6 +118,9 @@ fn indexes_text(advice: &Advice) -> String {
     }
     for index in &advice.indexes.ranked {
         let _ = write!(text, "\n{}", row(index, advice.concurrency));
+        for words in index.further_words(advice.concurrency) {
+            let _ = write!(text, "\n  {words}");
+        }
     }
     for left_out in &advice.indexes.left_out {
         let (label, tier) = (&left_out.label, &left_out.tier);

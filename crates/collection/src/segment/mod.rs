@@ -34,7 +34,7 @@ pub(crate) use share::{SegmentShare, search_bytes};
 pub(crate) use standalone::StandaloneSegment;
 pub(crate) use unfinished::{MergeSources, UnfinishedSegment};
 pub(crate) use vector_memory::{FieldIndex, VectorMemory};
-pub(crate) use write::{FLAT_BELOW_ROWS, SegmentWriter, WriteOptions, largest_segment_scales};
+pub(crate) use write::{SegmentWriter, WriteOptions, largest_segment_scales};
 
 use crate::error::CollectionError;
 use crate::ids::{Id, Ids};

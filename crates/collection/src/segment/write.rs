@@ -16,6 +16,7 @@ use crate::version::{IdEntry, SegmentEntry};
 use arrow_array::RecordBatch;
 use bathyal_index::build::options::MOST_CALIBRATION_QUERIES;
 use bathyal_index::build::planned_memory;
+use bathyal_index::cost::merging::FLAT_BELOW_ROWS;
 use bathyal_index::format::manifest::{MAX_VECTORS, Manifest as IndexManifest};
 use bathyal_index::{
     BuildOptions, DEFAULT_SEED, FamilyOptions, IndexError, StoreAs, StoredBefore, build_in, families,
@@ -35,10 +36,6 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Segments of fewer rows are flat. Codes of ten thousand vectors are compared in a fraction of a
-/// millisecond. Building another family takes longer than it would save until the segment is merged into a
-/// larger one.
-pub(crate) const FLAT_BELOW_ROWS: usize = 10_000;
 /// A flat index gets codes if its vectors take at least this many bytes. Comparing fewer takes about 0.1 ms,
 /// in which a device reads only a page or two.
 const CODED_BYTES: usize = 1 << 20;

@@ -10,20 +10,11 @@ use crate::error::CollectionError;
 use crate::segment::WriteOptions;
 use crate::state::{SegmentState, State};
 use crate::version::SegmentEntry;
+use bathyal_index::cost::merging::{self, MAX_SEGMENT_ROWS, SegmentRows};
 use bathyal_vectors::progress::Progress;
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Instant;
-
-/// Number of segments that are merged into one; each has at most this many times the rows of all smaller
-/// ones. With a larger factor, segments are merged less often, and more segments must be searched
-/// (docs/decisions/collections.md).
-const MERGE_FACTOR: usize = 4;
-/// A segment is rewritten if this share of its rows is deleted. It keeps the space of a collection below one
-/// and a half times its live rows.
-const DELETED_SHARE: f64 = 0.3;
-/// The most rows of a segment.
-const MAX_SEGMENT_ROWS: u64 = 1 << 31;
 
 /// Options of a compaction.
 #[derive(Debug, Clone, Copy, Default)]
@@ -217,32 +208,12 @@ fn all_segments(state: &State) -> Option<Vec<String>> {
     (!clean && rows < MAX_SEGMENT_ROWS).then(|| names(state, &(0..state.segments.len()).collect::<Vec<_>>()))
 }
 
-/// Returns the segments to merge now: one with too many deleted rows, or several of about the same size.
+/// Returns the names of the segments to merge now.
 fn worth_merging(state: &State) -> Option<Vec<String>> {
-    let mostly_deleted = state.segments.iter().position(|segment| {
-        f64::from(segment.published.count()) >= DELETED_SHARE * f64::from(segment.segment.rows())
+    let rows = state.segments.iter().map(|segment| SegmentRows {
+        rows: u64::from(segment.segment.rows()),
+        deleted: u64::from(segment.published.count()),
     });
-    if let Some(mostly_deleted) = mostly_deleted {
-        return Some(names(state, &[mostly_deleted]));
-    }
-    let live = |position: &usize| {
-        let segment = &state.segments[*position];
-        u64::from(segment.segment.rows() - segment.published.count())
-    };
-    let mut order: Vec<usize> = (0..state.segments.len()).collect();
-    order.sort_by_key(live);
-    // From the smallest segment on: a run ends before a segment that is much larger than all before it.
-    let (mut first, mut sum) = (0, 0);
-    for (position, segment) in order.iter().enumerate() {
-        let (count, rows) = (position - first, live(segment));
-        if count >= MERGE_FACTOR && rows > sum / (MERGE_FACTOR as u64 - 1) || sum + rows > MAX_SEGMENT_ROWS {
-            return (count >= MERGE_FACTOR).then(|| names(state, &order[first..position]));
-        }
-        if count > 0 && count < MERGE_FACTOR && rows > sum * MERGE_FACTOR as u64 {
-            // This segment is too large for those before it; they wait for others of their size.
-            (first, sum) = (position, 0);
-        }
-        sum += rows;
-    }
-    (order.len() - first >= MERGE_FACTOR).then(|| names(state, &order[first..]))
+    let positions = merging::worth_merging(&rows.collect::<Vec<_>>())?;
+    Some(names(state, &positions))
 }

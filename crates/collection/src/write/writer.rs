@@ -26,13 +26,10 @@ use crate::log::{Acquisition, Batch, ListedParts, LogReader, LogWriter, ReadOutc
 use crate::segment::WriteOptions;
 use crate::state::State;
 use crate::version::{self, CalibrationEntry, Version};
+use bathyal_index::cost::merging::ACTIVE_SHARE;
 use bathyal_tier::process::Share;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
-
-/// Share of the memory for writes that rows may take before they are frozen. Frozen rows take as much again
-/// until they are written. The rest is for batches in progress.
-const ACTIVE_SHARE: f64 = 0.375;
 
 /// The writer of an open collection. It is behind one lock.
 pub(super) struct Writer {
