@@ -6,6 +6,8 @@ that measure are not those that predict: `advise` gets the first half of QUERIES
 
     python scripts/check_advice.py BASE QUERIES --records grid.jsonl [--metric l2] [--rows 100000]
     python scripts/check_advice.py --report grid.jsonl
+
+Places are `dram` and `file` [the default], `mapped`, `cxl`, `rdma`, `node` and `bucket` (scripts/advice_places.py).
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
+
+from advice_places import Place, opened
 
 WIDTHS = {".fbin": 4, ".f16bin": 2, ".u8bin": 1, ".i8bin": 1}
 NUMBERS = ("disk", "memory", "reads", "bytes", "cpu", "qps", "p50", "p99", "build")
@@ -81,35 +85,44 @@ class Command:
 
 
 def measured(
-    command: Command, cell: Cell, folder: pathlib.Path, given: argparse.Namespace
+    command: Command, cell: Cell, index: pathlib.Path | str, folder: pathlib.Path, given: argparse.Namespace
 ) -> dict[str, float | None]:
-    """Searches the built index on the device of a cell, and returns the numbers."""
-    index, built = folder / "index", json.loads((folder / "built.json").read_text())
+    """Searches the built index at the place of a cell, and returns the numbers."""
+    built = json.loads((folder / "built.json").read_text())
     threads = min(given.threads, cell.concurrency)
-    tier = ["--tier", "dram"] if cell.place == "dram" else ["--profile", folder / "disk.json"]
     wanted = int(cell.predicted()["qps"]["value"] * SEARCH_SECONDS)
     queries = queries_file(folder, given.queries, min(max(wanted, FEWEST_QUERIES), MOST_QUERIES))
     searches = [
         command(
             "search", index, queries, "-k", "10", "--recall", cell.recall,
-            "--threads", threads, "--in-flight", -(-cell.concurrency // threads), *tier,
+            "--threads", threads, "--in-flight", -(-cell.concurrency // threads),
+            *cell.at.search, *cell.at.store,
         )
         for _ in range(SEARCHES)
     ]  # fmt: skip
     found = sorted(searches, key=lambda one: float(one["qps"]))[SEARCHES // 2]
     # Memory is predicted for one number of queries in flight.
-    is_sized = cell.concurrency == given.concurrency[0]
+    is_sized = cell.concurrency == given.concurrency[0] and not cell.at.is_emulated
     return {
         "disk": built["index_bytes"],
         "memory": found["dram_bytes"] if is_sized else None,
-        "reads": found["reads_per_query"],
-        "bytes": found["bytes_per_query"],
+        **requested(found),
         "cpu": found["processor_us_per_query"] or 0.0,
         "qps": found["qps"],
         "p50": found["latency_us"]["p50"],
         "p99": found["latency_us"]["p99"] if found["queries"] >= P99_QUERIES else None,
         "build": built["build_seconds"],
     }
+
+
+def requested(found: dict[str, Any]) -> dict[str, float]:
+    """Returns the reads and the bytes of a query; of an index in an object store, its requests, as predicted."""
+    if (requests := found.get("requests")) and found["queries"]:
+        return {
+            "reads": requests["requests"] / found["queries"],
+            "bytes": requests["received_bytes"] / found["queries"],
+        }
+    return {"reads": found["reads_per_query"], "bytes": found["bytes_per_query"]}
 
 
 def queries_file(folder: pathlib.Path, queries: pathlib.Path, count: int) -> pathlib.Path:
@@ -129,6 +142,7 @@ class Cell(NamedTuple):
     prediction: dict[str, Any]
     recall: float
     concurrency: int
+    at: Place
 
     @property
     def label(self) -> str:
@@ -137,8 +151,8 @@ class Cell(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Returns `dram` or `file`."""
-        return "dram" if self.prediction["tier"] == "dram" else "file"
+        """The name of the place."""
+        return self.at.name
 
     def predicted(self) -> dict[str, dict[str, float]]:
         """Returns the predicted intervals."""
@@ -177,7 +191,8 @@ def prepare(given: Any, command: Command, folder: pathlib.Path) -> pathlib.Path:
         rows_of(given.base, iter(sorted(random.Random(1).sample(range(rows), given.rows))), base)
     queries = count_of(given.queries)
     rows_of(given.queries, iter(range(queries // 2)), folder / f"predict{given.queries.suffix}")
-    command("probe", folder, "--output", folder / "disk.json")
+    # An index by which nodes and buckets are measured.
+    command("build", given.queries, folder / "some", "--metric", given.metric, "--family", "flat")
     return pathlib.Path(base)
 
 
@@ -202,6 +217,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--command", default="bathyal")
     parser.add_argument("--family", action="append", default=[])
+    parser.add_argument("--places", type=numbers_in(str), default=["dram", "file"])
     parser.add_argument("--pace", default="")
     parser.add_argument("--records", type=pathlib.Path, help="append the numbers to this file of JSON lines")
     parser.add_argument("--report", type=pathlib.Path, help="print the tables of such a file, and end")
@@ -215,26 +231,39 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="bathyal-advice-") as name:
         folder = pathlib.Path(name)
         base = prepare(given, command, folder)
-        families = [word for family in given.family for word in ("--family", family)]
-        pace = [f"--{given.pace}"] if given.pace else []
+        with opened(given.places, command, given.command, folder, folder / "some") as places:
+            compare_places(given, command, folder, base, places)
+
+
+def compare_places(
+    given: argparse.Namespace, command: Command, folder: pathlib.Path, base: pathlib.Path, places: list[Place]
+) -> None:
+    """Predicts indexes at the places, those with options of a store one after the other, and compares."""
+    families = [word for family in given.family for word in ("--family", family)]
+    pace = [f"--{given.pace}"] if given.pace else []
+    together = [[place for place in places if not place.store], *([place] for place in places if place.store)]
+    for some in filter(None, together):
+        on = [word for place in some for word in ("--on", place.on)]
         advice = command(
             "advise", base, folder / f"predict{given.queries.suffix}", "--metric", given.metric,
-            "--recall", ",".join(map(str, given.recall)), "--on", "dram", "--on", folder / "disk.json",
+            "--recall", ",".join(map(str, given.recall)), *on, *some[0].store,
             "--threads", given.threads, "--concurrency", given.concurrency[0], *families, *pace,
         )  # fmt: skip
         print(
             f"{given.base} {advice['vectors']}: {advice['seconds']:.0f} s, {advice['statistics']}", flush=True
         )
-        compare(given, command, folder, base, advice)
+        cells = cells_of(advice, given.concurrency, {place.on: place for place in some})
+        compare(given, command, folder, base, cells)
 
 
-def cells_of(advice: dict[str, Any], concurrency: list[int]) -> list[Cell]:
+def cells_of(advice: dict[str, Any], concurrency: list[int], places: dict[str, Place]) -> list[Cell]:
     """Returns the predictions of all recalls, those of one index after each other."""
     cells = []
-    for one in [advice, *advice["other_recalls"]]:
+    for one in [advice, *advice.get("other_recalls", [])]:
         left_out = [entry["prediction"] for entry in one["left_out"] if entry["prediction"]]
         for prediction in one["ranked"] + left_out:
-            cells += [Cell(prediction, one["recall"], flight) for flight in concurrency]
+            place = places[prediction["tier"]]
+            cells += [Cell(prediction, one["recall"], flight, place) for flight in concurrency]
     return sorted(cells, key=lambda cell: (cell.label, cell.place))
 
 
@@ -328,12 +357,13 @@ def compare(
     command: Command,
     folder: pathlib.Path,
     base: pathlib.Path,
-    advice: dict[str, Any],
+    cells: list[Cell],
 ) -> None:
     """Builds and measures the predicted indexes, and prints and records the comparison."""
     print(f"{'index':<52}" + "".join(f"{number:>8}" for number in NUMBERS))
     built_label, warmed = "", ("", "")
-    for cell in cells_of(advice, given.concurrency):
+    index: pathlib.Path | str = ""
+    for cell in cells:
         if cell.label != built_label:
             built = command(
                 "build", base, folder / "index", "--metric", given.metric, "--overwrite",
@@ -342,9 +372,10 @@ def compare(
             (folder / "built.json").write_text(json.dumps(built))
             built_label = cell.label
         if (cell.label, cell.place) != warmed:
-            measured(command, cell, folder, given)
+            index = cell.at.index(command, folder / "index")
+            measured(command, cell, index, folder, given)
             warmed = (cell.label, cell.place)
-        numbers, expected = measured(command, cell, folder, given), cell.predicted()
+        numbers, expected = measured(command, cell, index, folder, given), cell.predicted()
         about = {"set": given.name or given.base.parent.name, "rows": count_of(base)}
         about |= {"recall": cell.recall, "concurrency": cell.concurrency, "threads": given.threads}
         record = {

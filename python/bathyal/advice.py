@@ -105,13 +105,17 @@ class Advice:
     def _further(self, one: dict[str, Any]) -> list[str]:
         """Returns the speeds under filters, and of a collection that changes, in words."""
         searches = [
-            (f"a filter that {100 * of['share']:g}% match, by a {of['plan']}", of) for of in one.get("filters", [])
+            (f"a filter that {100 * of['share']:g}% match, by a {of['plan']}", of)
+            for of in one.get("filters", [])
         ]
         if updates := one.get("updates"):
-            words = f"a collection of {updates['segments']:.1f} segments with {updates['rows_a_day']:,} rows replaced"
-            searches.append((f"{words} a day", updates))
+            segments, rows = updates["segments"], updates["rows_a_day"]
+            searches.append(
+                (f"a collection of {segments:.1f} segments with {rows:,} rows replaced a day", updates)
+            )
         return [
-            f"{words}: {self._load(of)['queries_per_second']['value']:,.0f} queries/s" for words, of in searches
+            f"{words}: {self._load(of)['queries_per_second']['value']:,.0f} queries/s"
+            for words, of in searches
         ]
 
     def _load(self, searches: dict[str, Any]) -> dict[str, Any]:
@@ -217,7 +221,8 @@ def advise(
 
     Raises:
         ValueError: fewer than 2,000 vectors, vectors that are all the same, a profile that no device has,
-            limits that are not positive, filters that match nothing or everything; neither data nor the shape of vectors, or both.
+            limits that are not positive, filters that match nothing or everything; neither data nor the shape of
+            vectors, or both.
 
     >>> import numpy as np, bathyal
     >>> vectors = np.random.default_rng(1).standard_normal((4000, 16), dtype=np.float32)
@@ -239,7 +244,9 @@ def advise(
         "dim": None if dim is None else whole("dim", dim, least=1),
         "element": element or "f32",
         "filters": [float(share) for share in filters],
-        "rows_a_day": None if rows_a_day is None else whole("rows_a_day", rows_a_day, least=1, most=2**63 - 1),
+        "rows_a_day": None
+        if rows_a_day is None
+        else whole("rows_a_day", rows_a_day, least=1, most=2**63 - 1),
         "places": [place(one) for one in ([on] if isinstance(on, str) else on)],
         "store": store_pairs(store_options),
         "limits": json.dumps(_limits((memory, disk, build_memory), (p50_ms, p99_ms), others)),
