@@ -1,8 +1,8 @@
 """The places of `check_advice.py`: how each is named to `advise`, and how an index there is searched.
 
 Memory and disk are those of this machine. A memory node is a process of this machine that is reached by TCP, and a
-bucket is a server of this machine whose answers are as slow as those of a store. CXL and RDMA memory are emulated by
-the option `--delay` of searches.
+bucket is a server of this machine whose answers are as slow as those of a store. CXL and RDMA memory are emulated
+by the option `--delay` of searches.
 """
 
 from __future__ import annotations
