@@ -426,7 +426,7 @@ impl Collection {
 
     /// Reads the current content. If the writing process has removed files of it in the meantime, refreshes
     /// and reads again.
-    fn read_current<T>(
+    pub(crate) fn read_current<T>(
         &self,
         read: impl Fn(&Snapshot) -> Result<T, CollectionError>,
     ) -> Result<T, CollectionError> {

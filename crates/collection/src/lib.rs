@@ -19,6 +19,7 @@ pub mod ids;
 mod listing;
 pub mod location;
 mod log;
+mod look;
 mod many;
 mod memtable;
 mod options;
@@ -54,8 +55,11 @@ pub use removal::{Removal, RemovedCollection, RemovedKind, removable, remove};
 pub use repair::{Gap, LostBatches, LostId, RepairOptions, RepairReport, RepairedSegment};
 pub use rows::Rows;
 pub use schema::{Column, ColumnKind, ID_COLUMN, Schema, VectorField};
-pub use search::{CollectionAuditRequest, FoundRows, Judgement, PartPlan, SearchRequest};
-pub use snapshot::{Projection, RowsById, Scan, Snapshot};
+pub use search::{
+    CollectionAuditRequest, ExplainedSearch, ExplainedSegment, FoundRows, Judgement, PartPlan, SearchRequest,
+    SegmentCurves,
+};
+pub use snapshot::{Projection, RowsById, SampledRows, Scan, Snapshot};
 pub use state::FetchedRows;
 pub use stats::CollectionStats;
 pub use write::{

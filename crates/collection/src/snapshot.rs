@@ -10,6 +10,8 @@ use bathyal_index::{AuditReport, StoredVectors, WarmReport, with_control};
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Progress;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
 use std::sync::Arc;
 
 /// A collection as it was at a moment. Its segments are kept until the snapshot is dropped.
@@ -45,6 +47,15 @@ pub struct RowsById {
     pub columns: RecordBatch,
     /// The vectors of each requested field.
     pub vectors: Vec<StoredVectors>,
+}
+
+/// Rows that were drawn at random.
+#[derive(Debug, Clone)]
+pub struct SampledRows {
+    /// The rows.
+    pub rows: FetchedRows,
+    /// Number of rows from which they were drawn.
+    pub of: u64,
 }
 
 /// Iterator over rows in the order of their ids.
@@ -151,6 +162,39 @@ impl Snapshot {
         let selected = self.state.matching(filter.as_ref(), &control)?;
         let cursor = Cursor::new(&self.state, 0..self.state.parts() as u32, &selected, after)?;
         Ok(Scan { state: self.state.clone(), cursor, resolved })
+    }
+
+    /// Returns up to `count` of the rows that match `filter`, drawn at random.
+    ///
+    /// # Errors
+    /// As [`Snapshot::count`].
+    pub fn sample(
+        &self,
+        filter: Option<&Filter>,
+        what: &Projection,
+        (count, seed): (usize, u64),
+        control: Control<'_>,
+    ) -> Result<SampledRows, CollectionError> {
+        let resolved = self.resolve(what)?;
+        let filter = filter.map(|filter| filter.bind(self.state.schema())).transpose()?;
+        let sets = self.state.matching(filter.as_ref(), &control)?;
+        let of: usize = sets.iter().map(|set| set.count() as usize).sum();
+        let mut random = StdRng::seed_from_u64(seed);
+        let mut chosen = rand::seq::index::sample(&mut random, of, count.min(of)).into_vec();
+        chosen.sort_unstable();
+        let (mut rows, mut chosen, mut first) = (Vec::with_capacity(chosen.len()), chosen.as_slice(), 0);
+        for (part, set) in (0_u32..).zip(&sets) {
+            let end = first + set.count() as usize;
+            let (here, others) = chosen.split_at(chosen.partition_point(|at| *at < end));
+            let (mut members, mut next) = (set.iter(), first);
+            for at in here {
+                rows.extend(members.nth(at - next).map(|row| Located { part, row }));
+                next = at + 1;
+            }
+            (chosen, first) = (others, end);
+        }
+        let rows = self.state.fetch(&rows, &resolved.columns, &resolved.fields, control)?;
+        Ok(SampledRows { rows, of: of as u64 })
     }
 
     fn resolve(&self, what: &Projection) -> Result<ResolvedProjection, CollectionError> {

@@ -69,14 +69,14 @@ pub use format::stored::{Loss, StoreAs, StoredBefore, StoredEntry};
 pub use locate::{IndexLocation, encoded_keys, find, holding};
 pub use open::{
     AuditReport, AuditRequest, AuditedRecall, BatchExplanation, CalibrateOptions, CalibrateReport,
-    ChangeCounts, CompactOptions, Compaction, CopiedCalibrations, CopyOptions, CopyReport, DEFAULT_K,
-    DEFAULT_RECALL, Effort, Explanation, FillOptions, FillReport, Index, IndexStats, InspectReport,
-    MAX_SEARCH_LIST, MOST_AUDITED, MOST_QUERIES, ManyResult, MergedAnswers, NamedEfforts, Numa, OpenOptions,
-    RangeOptions, RangeResult, RecallBefore, SalvageReport, SearchMemory, SearchOptions, SearchRequest,
-    SearchResult, Searching, StoreShare, StoredVectors, StripeConversion, StripeConversionOptions,
-    TierChoice, WarmReport, compact, compact_in, convert_stripes, convert_stripes_in, copy,
-    copy_calibrations_named, few_audited, few_measured, fill, inspect, inspect_in, is_loss, probe_store,
-    salvage_vectors, sample_of, search_many, verify, verify_in, with_control,
+    ChangeCounts, CompactOptions, Compaction, CopiedCalibrations, CopyOptions, CopyReport, CurvePoint,
+    DEFAULT_K, DEFAULT_RECALL, Effort, Explanation, FillOptions, FillReport, Index, IndexStats,
+    InspectReport, MAX_SEARCH_LIST, MOST_AUDITED, MOST_QUERIES, ManyResult, MergedAnswers, NamedEfforts,
+    Numa, OpenOptions, RangeOptions, RangeResult, RecallBefore, RecallCurve, SalvageReport, SearchMemory,
+    SearchOptions, SearchRequest, SearchResult, Searching, StoreShare, StoredVectors, StripeConversion,
+    StripeConversionOptions, TierChoice, WarmReport, compact, compact_in, convert_stripes,
+    convert_stripes_in, copy, copy_calibrations_named, few_audited, few_measured, fill, inspect, inspect_in,
+    is_loss, probe_store, salvage_vectors, sample_of, search_many, verify, verify_in, with_control,
 };
 pub use query::{
     Counter, DEFAULT_BEAM_WIDTH, FAR_BEAM_WIDTH, MOST_OWN_COUNTERS, NO_ID, OwnCosts, OwnTotals, QueryStats,

@@ -1,10 +1,12 @@
 //! Counts requests by operation, status and time.
 
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use utoipa::ToSchema;
 
 /// Upper bounds of the bars of the histogram of times, in microseconds.
 const BOUNDS_US: [u64; 12] =
@@ -24,6 +26,18 @@ pub(crate) struct OperationKey {
     pub(crate) method: String,
     pub(crate) path: String,
     pub(crate) status: u16,
+}
+
+/// The requests to an operation that were answered with a status.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct RequestCounts {
+    method: String,
+    /// The address, with `{name}` in place of a name.
+    path: String,
+    status: u16,
+    requests: u64,
+    /// The sum of their times.
+    seconds: f64,
 }
 
 /// The counts of an operation.
@@ -49,6 +63,18 @@ impl Counters {
         if let Some(bar) = bar {
             counts.bars[bar] += 1;
         }
+    }
+
+    /// Returns the requests since the start.
+    pub(crate) fn requests(&self) -> Vec<RequestCounts> {
+        let counts = |(key, counts): (&OperationKey, &OperationCounts)| RequestCounts {
+            method: key.method.clone(),
+            path: key.path.clone(),
+            status: key.status,
+            requests: counts.requests,
+            seconds: counts.seconds,
+        };
+        self.operations().iter().map(counts).collect()
     }
 
     /// Writes the counters in the text format of Prometheus.

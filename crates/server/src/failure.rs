@@ -54,22 +54,24 @@ pub(crate) struct Refusal {
     pub(crate) status: StatusCode,
     pub(crate) kind: Kind,
     pub(crate) message: String,
+    /// Number of characters of the filter before the fault.
+    pub(crate) position: Option<usize>,
 }
 
 impl Refusal {
     /// Returns a failure with the usual status of its kind.
     pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Refusal {
-        Refusal { status: status_of(kind), kind, message: message.into() }
+        Refusal::with_status(status_of(kind), kind, message)
     }
 
     /// Returns a failure with another status than the usual one of its kind.
     pub(crate) fn with_status(status: StatusCode, kind: Kind, message: impl Into<String>) -> Refusal {
-        Refusal { status, kind, message: message.into() }
+        Refusal { status, kind, message: message.into(), position: None }
     }
 
     /// Returns the same failure, for another request.
     pub(crate) fn copy(&self) -> Refusal {
-        Refusal::with_status(self.status, self.kind, self.message.clone())
+        Refusal { message: self.message.clone(), ..*self }
     }
 
     /// Returns the failure without the path of the served folder, which is nobody else's business: entries
@@ -138,14 +140,18 @@ impl From<IndexError> for Refusal {
 
 impl From<FilterError> for Refusal {
     fn from(error: FilterError) -> Refusal {
-        Refusal::invalid(error.to_string())
+        Refusal { position: error.position, ..Refusal::invalid(error.to_string()) }
     }
 }
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let Refusal { status, kind, message } = self;
-        let body = json!({ "error": { "kind": kind, "message": message } }).to_string();
+        let Refusal { status, kind, message, position } = self;
+        let mut error = json!({ "kind": kind, "message": message });
+        if let Some(position) = position {
+            error["position"] = position.into();
+        }
+        let body = json!({ "error": error }).to_string();
         let mut response = (status, [(header::CONTENT_TYPE, "application/json")], body).into_response();
         let headers = response.headers_mut();
         if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {

@@ -64,8 +64,8 @@ pub struct Keys {
 #[derive(Debug, Clone)]
 pub(crate) struct Grant {
     pub(crate) name: String,
-    right: Right,
-    prefix: String,
+    pub(crate) right: Right,
+    pub(crate) prefix: String,
 }
 
 impl Grant {

@@ -23,6 +23,7 @@ mod names;
 mod observe;
 mod options;
 mod places;
+mod projection;
 mod replay;
 mod routes;
 mod s3_vectors;

@@ -15,6 +15,7 @@
 
 mod bind;
 mod canonical;
+mod check;
 mod cuts;
 mod domain;
 mod error;
@@ -85,6 +86,16 @@ impl Filter {
     pub fn from_json(value: &serde_json::Value) -> Result<Filter, FilterError> {
         let (expression, empty) = json::read(value)?;
         Ok(Filter { expression: Arc::new(expression), empty })
+    }
+
+    /// Checks a filter that is written as text against a schema. Errors of [`Filter::bind`] have no position,
+    /// since a bound filter has forgotten its text; this one finds it.
+    ///
+    /// # Errors
+    /// The problem and its position.
+    pub fn check(text: &str, schema: &Schema) -> Result<(), FilterError> {
+        let filter = Filter::parse(text)?;
+        check::conditions(text, &filter.expression, schema)
     }
 
     /// Returns true if the filter contains an object without conditions, `{}`, which matches every row. A

@@ -9,7 +9,7 @@ mod segments;
 mod warm;
 
 pub(crate) use audit::CollectionAudit;
-pub use explain::PartPlan;
+pub use explain::{ExplainedSearch, ExplainedSegment, PartPlan, SegmentCurves};
 pub use given_queries::CollectionAuditRequest;
 
 use crate::calibration::ChosenCalibrations;

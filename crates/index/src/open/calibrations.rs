@@ -475,7 +475,7 @@ impl Index {
     /// Returns the cheapest effort on a tier with this profile for which the calibration of the build expects
     /// the recall `asked`, or the largest effort that the build measured, times `asked` above 1. `None` if a
     /// search compares all vectors.
-    fn effort_at(&self, k: usize, asked: f32, profile: &TierProfile) -> Option<Effort> {
+    pub(super) fn effort_at(&self, k: usize, asked: f32, profile: &TierProfile) -> Option<Effort> {
         let machine = Machine { profile, ..self.loaded.machine() };
         let solved = self.loaded.opened().effort(k, asked.min(1.0), &machine)?.effort;
         let card = self.searcher().card().map_or(MAX_SEARCH_LIST, |card| card.list);
@@ -508,7 +508,7 @@ impl Index {
     }
 
     /// Returns the price of a query of this effort on this machine, in nanoseconds.
-    fn price(&self, effort: Effort, k: usize) -> f64 {
+    pub(super) fn price(&self, effort: Effort, k: usize) -> f64 {
         let machine = self.loaded.machine();
         self.searcher().estimate(&self.params_of(effort, k), &machine).price_ns(&machine.device())
     }

@@ -58,6 +58,19 @@ pub(super) struct GivenIndexSearch {
     calibration: Option<String>,
 }
 
+impl GivenIndexSearch {
+    /// Returns the queries, and the options of the library.
+    pub(super) fn read(self, index: &Index) -> Result<(Vec<Vec<f32>>, SearchOptions), Refusal> {
+        let GivenIndexSearch { vector, vectors, k, recall, search_list, ratio, calibration } = self;
+        let vectors =
+            vectors_of(vector, vectors)?.ok_or_else(|| Refusal::invalid("send `vector` or `vectors`"))?;
+        let effort = effort_of(NamedEfforts { recall, search_list, ratio, ..NamedEfforts::default() })?;
+        let calibration = calibration.map(|name| index.calibration(&name)).transpose()?.unwrap_or_default();
+        let default = SearchOptions::default();
+        Ok((vectors, SearchOptions { k: k.unwrap_or(default.k), effort, calibration, ..default }))
+    }
+}
+
 /// A vector that was found.
 #[derive(Debug, Clone, Copy, Serialize, ToSchema)]
 struct FoundVector {
@@ -87,7 +100,7 @@ fn found_vectors(ids: &[u32], distances: &[f32]) -> Vec<FoundVector> {
 }
 
 /// Returns an index, opened at need.
-async fn opened(shared: &Shared, name: &EntryName) -> Result<Arc<Index>, Refusal> {
+pub(super) async fn opened(shared: &Shared, name: &EntryName) -> Result<Arc<Index>, Refusal> {
     if let Some(index) = shared.entries.opened_index(name) {
         return Ok(index);
     }
@@ -153,13 +166,7 @@ pub(super) async fn search(
 ) -> Result<Response, Refusal> {
     let started = Instant::now();
     let index = opened(&shared, &name).await?;
-    let GivenIndexSearch { vector, vectors, k, recall, search_list, ratio, calibration } = body.content;
-    let vectors =
-        vectors_of(vector, vectors)?.ok_or_else(|| Refusal::invalid("send `vector` or `vectors`"))?;
-    let effort = effort_of(NamedEfforts { recall, search_list, ratio, ..NamedEfforts::default() })?;
-    let calibration = calibration.map(|name| index.calibration(&name)).transpose()?.unwrap_or_default();
-    let default = SearchOptions::default();
-    let options = SearchOptions { k: k.unwrap_or(default.k), effort, calibration, ..default };
+    let (vectors, options) = body.content.read(&index)?;
     check_size(vectors.len(), options.k)?;
     let queries = queries_for(&index, &vectors)?;
     let _place = shared.index_searches.take()?;

@@ -42,7 +42,7 @@ impl Progress for RequestProgress<'_> {
 }
 
 /// Runs work on a collection, however long it takes, and returns its report.
-async fn run<T: Serialize>(
+pub(super) async fn run<T: Serialize>(
     shared: &Shared,
     name: EntryName,
     work: impl FnOnce(&Collection, &dyn Progress) -> Result<T, Refusal> + Send + 'static,

@@ -1,10 +1,14 @@
 //! The operations, by their addresses. The description of the API is generated from them.
 
+mod caller;
 mod changes;
 mod collections;
+mod console;
 mod indexes;
+mod insight;
 mod long_work;
 mod rows;
+mod sample_map;
 mod search;
 mod status;
 mod wire;
@@ -66,6 +70,16 @@ fn operations() -> OpenApiRouter<Arc<Shared>> {
         .routes(routes!(indexes::range))
         .routes(routes!(indexes::get))
         .routes(routes!(indexes::stats))
+        .routes(routes!(caller::me))
+        .routes(routes!(caller::stats))
+        .routes(routes!(insight::stats))
+        .routes(routes!(insight::explain))
+        .routes(routes!(insight::recall))
+        .routes(routes!(insight::audit))
+        .routes(routes!(insight::explain_index))
+        .routes(routes!(insight::recall_index))
+        .routes(routes!(sample_map::map))
+        .routes(routes!(sample_map::map_index))
 }
 
 /// Returns the description of the API in OpenAPI 3.1.
@@ -86,6 +100,7 @@ pub(crate) fn router(shared: &Arc<Shared>) -> Router {
         .route("/health/live", get(status::live))
         .route("/health/ready", get(status::ready))
         .with_state(shared.clone())
+        .merge(console::router())
         .merge(crate::s3_vectors::router(shared))
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
@@ -120,12 +135,12 @@ mod tests {
             operation["summary"].is_string() && operation["responses"]["200"].is_object()
                 || operation["responses"]["201"].is_object()
         });
-        assert_eq!((paths.len(), described.count()), (22, 24));
+        assert_eq!((paths.len(), described.count()), (32, 34));
         assert!(paths.keys().all(|path| path.starts_with("/v1/")));
         let operations = paths.values().flat_map(|path| path.as_object().unwrap().values());
         let names: BTreeSet<&str> =
             operations.filter_map(|operation| operation["operationId"].as_str()).collect();
-        assert_eq!(names.len(), 24, "{names:?}");
+        assert_eq!(names.len(), 34, "{names:?}");
         let listed = &document["paths"]["/v1/collections"]["get"]["parameters"];
         for parameter in listed.as_array().unwrap() {
             assert_eq!((&parameter["in"], &parameter["required"]), (&"query".into(), &false.into()));

@@ -10,7 +10,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, StatusCode};
 use axum::response::Response;
 use bathyal_collection::exchange::JsonRow;
-use bathyal_collection::{Collection, FetchedRows, Projection, Schema};
+use bathyal_collection::{Collection, CollectionError, FetchedRows, Projection, Schema};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -161,7 +161,10 @@ fn read_page(
     let filter = filter_of(what.filter.as_ref())?;
     let projection = Projection { columns: what.columns.clone(), vectors: what.vectors.clone() };
     let after = what.after.as_ref().map(GivenId::id);
-    let mut scan = collection.scan(filter.as_ref(), &projection, after.as_ref(), control)?;
+    let scan = collection.scan(filter.as_ref(), &projection, after.as_ref(), control);
+    let placed =
+        |error: CollectionError| GivenFilter::place(what.filter.as_ref(), &collection.schema(), error.into());
+    let mut scan = scan.map_err(placed)?;
     let Some(fetched) = scan.next(limit, control)? else {
         let none = collection.get(
             &bathyal_collection::Ids::none(collection.schema().id_kind),
@@ -216,10 +219,15 @@ pub(super) async fn count(
     Readable(name): Readable,
     body: JsonBody<CountedRows>,
 ) -> Result<Response, Refusal> {
-    let filter = filter_of(body.content.filter.as_ref())?;
+    let given = body.content.filter;
+    let filter = filter_of(given.as_ref())?;
     let entries = shared.entries.clone();
     let work = shared.work.run(move |control| {
-        let count = entries.collection(&name)?.count(filter.as_ref(), control)?;
+        let collection = entries.collection(&name)?;
+        let counted = collection.count(filter.as_ref(), control);
+        let placed =
+            |error: CollectionError| GivenFilter::place(given.as_ref(), &collection.schema(), error.into());
+        let count = counted.map_err(placed)?;
         to_json(&CountAnswer { count })
     });
     Ok(json_text(StatusCode::OK, work.await?))

@@ -95,14 +95,14 @@ pub(super) struct SearchAnswer<'a> {
 }
 
 /// A search that was read from a body, without its queries.
-struct ReadSearch {
-    request: SearchRequest,
+pub(super) struct ReadSearch {
+    pub(super) request: SearchRequest,
     explain: bool,
 }
 
 impl GivenSearch {
     /// Returns the request of the library.
-    fn read(&self, schema: &Schema) -> Result<ReadSearch, Refusal> {
+    pub(super) fn read(&self, schema: &Schema) -> Result<ReadSearch, Refusal> {
         let GivenSearch { recall, search_list, ratio, .. } = *self;
         let effort = effort_of(NamedEfforts { recall, search_list, ratio, ..NamedEfforts::default() })?;
         let all = || schema.columns.iter().map(|column| column.name.clone()).collect();
@@ -154,7 +154,7 @@ async fn vector_of(
 }
 
 /// Returns a collection, opened at need.
-async fn opened(shared: &Shared, name: &EntryName) -> Result<Arc<OpenCollection>, Refusal> {
+pub(super) async fn opened(shared: &Shared, name: &EntryName) -> Result<Arc<OpenCollection>, Refusal> {
     if let Some(collection) = shared.entries.opened_collection(name) {
         return Ok(collection);
     }
@@ -194,7 +194,8 @@ pub(super) async fn search(
     let searched = collection.clone();
     let search = move || CollectionSearch { collection: searched, request };
     let found = shared.collection_searches.answer(key, search, queries).await;
-    let found = found.map_err(|error| shared.refusal(error))?;
+    let placed = |error| GivenFilter::place(given.filter.as_ref(), &schema, shared.refusal(error));
+    let found = found.map_err(placed)?;
     shared.log_slow(started, &name, || format!("{:?}", found.plans));
     let (field, as_arrow) = (field.name.clone(), accepts_arrow(&headers));
     if found.distances.len() <= FEW_NEIGHBORS {
@@ -225,17 +226,27 @@ async fn read_search(
         return Ok((given, shared.work.run(work).await?));
     }
     let mut given: GivenSearch = JsonBody::parse(shared, body).await?.content;
+    let queries = read_queries(shared, collection, &mut given).await?;
+    Ok((given, queries))
+}
+
+/// Takes the queries out of a search that was read from JSON.
+pub(super) async fn read_queries(
+    shared: &Shared,
+    collection: &Arc<OpenCollection>,
+    given: &mut GivenSearch,
+) -> Result<VectorFile, Refusal> {
+    let schema = collection.schema();
     let field = &schema.vectors[schema.field(given.field.as_deref())?];
     let vectors = vectors_of(given.vector.take(), given.vectors.take())?;
-    let queries = match (vectors, given.like.take()) {
-        (Some(vectors), None) => queries_of(&vectors, field.element, field.dim)?,
-        (None, Some(id)) => vector_of(shared, collection, given.field.clone(), id).await?,
-        (None, None) => return Err(Refusal::invalid("send `vector`, `vectors` or `like`")),
+    match (vectors, given.like.take()) {
+        (Some(vectors), None) => queries_of(&vectors, field.element, field.dim),
+        (None, Some(id)) => vector_of(shared, collection, given.field.clone(), id).await,
+        (None, None) => Err(Refusal::invalid("send `vector`, `vectors` or `like`")),
         (Some(_), Some(_)) => {
-            return Err(Refusal::invalid("send the queries once: as `vector`, as `vectors` or as `like`"));
+            Err(Refusal::invalid("send the queries once: as `vector`, as `vectors` or as `like`"))
         }
-    };
-    Ok((given, queries))
+    }
 }
 
 /// Returns the plans and the costs of a search as JSON, without the plans if they are too long.

@@ -1,7 +1,8 @@
 //! Parts of requests and answers that several operations have.
 
 use crate::failure::Refusal;
-use bathyal_collection::{Filter, Id, IdKind, Ids};
+use bathyal_collection::{Filter, Id, IdKind, Ids, Schema};
+use bathyal_console::Kind;
 use bathyal_index::{Effort, NamedEfforts};
 use bathyal_kernels::Element;
 use bathyal_vectors::{VectorFile, encode_row};
@@ -28,6 +29,9 @@ struct ErrorContent {
     kind: String,
     /// The fault, its place, and what to do.
     message: String,
+    /// Of a filter in words: the number of characters before the fault.
+    #[schema(required = false)]
+    position: Option<usize>,
 }
 
 /// A filter, as text (`"year >= 2020 and lang in ('de', 'en')"`) or as JSON (`{"year": {"$gte": 2020}}`).
@@ -41,6 +45,16 @@ impl GivenFilter {
             Value::String(text) => Filter::parse(text)?,
             other => Filter::from_json(other)?,
         })
+    }
+
+    /// Returns `refusal` of work with the filter `given`, with the position of the fault if the filter is
+    /// written in words and does not fit `schema`.
+    pub(crate) fn place(given: Option<&GivenFilter>, schema: &Schema, refusal: Refusal) -> Refusal {
+        let text = given.and_then(|filter| filter.0.as_str());
+        match text.map(|text| Filter::check(text, schema)) {
+            Some(Err(error)) if refusal.kind == Kind::InvalidArgument => error.into(),
+            _ => refusal,
+        }
     }
 }
 

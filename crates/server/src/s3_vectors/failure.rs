@@ -65,7 +65,7 @@ impl ApiError {
 
 impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> ApiError {
-        let Refusal { status, kind, message } = refusal;
+        let Refusal { status, kind, message, .. } = refusal;
         if status == StatusCode::TOO_MANY_REQUESTS {
             return ApiError::new(status, "TooManyRequestsException", message);
         }
