@@ -42,7 +42,7 @@ BENCH_SYSTEMS := PYTHONPATH=bench $(BENCH_PYTHON) -m bathyal_bench
 .PHONY: help demo test test-rust test-python test-data install lint format docs site features licences bench fuzz soak soak-collections ci clean \
 	bench-diskann peer-diskann check-calibration check-given-queries check-promises check-memory microbench bench-peers bench-check bench-report repro-report \
 	bench-out-of-core bench-growth bench-families bench-server check-advice bench-cloud bench-threads check-dax check-rdma check-gpu check-ptx check-mutants check-features bench-gpu check-histories check-budgets check-publishing \
-	check-wheel check-adapters check-frameworks check-s3-clients
+	check-wheel check-adapters check-frameworks check-s3-clients console check-console
 .DEFAULT_GOAL := help
 
 help: ## list these targets
@@ -324,6 +324,24 @@ check-frameworks: $(FRAMEWORKS_VENV)/.installed ## test the vector stores for La
 
 check-s3-clients: $(INSTALLED) ## run clients of Amazon S3 Vectors against a server: LangChain, LlamaIndex, Mastra, SDKs; needs a network
 	scripts/check_s3_clients/run.sh $(VENV)/bin/bathyal target/s3-clients
+
+# Packages that build and test the console; nothing else needs them.
+console/node_modules/.installed: console/package.json console/package-lock.json
+	cd console && npm ci --silent
+	@touch $@
+
+console: console/node_modules/.installed ## build the pages of the console from console/; needs Node, and a network once
+	cd console && npm run --silent build
+
+check-console: console/node_modules/.installed ## test the console in Chromium on a server; needs Node and Chromium; a minute
+	node console/tests/licences.mjs
+	cd console && npm run --silent check
+	cd console && npx vite build --logLevel warn --outDir ../target/console
+	@for file in console.css console.js icon.svg index.html; do \
+		cmp target/console/$$file crates/server/console/$$file || { echo "run make console"; exit 1; }; \
+	done
+	$(CARGO) build --profile test --locked -p bathyal-cli
+	BATHYAL=target/debug/bathyal node --test console/tests/
 
 ci: ## run everything that the continuous integration runs
 	.ci/run

@@ -64,6 +64,13 @@ export interface WatchedRecall {
   audited: number;
 }
 
+export interface LiveAudit {
+  share: number;
+  sampled: number;
+  dropped: number;
+  recalls: WatchedRecall[];
+}
+
 export interface CollectionStats extends CollectionInfo {
   searches: number;
   queries: number;
@@ -73,7 +80,7 @@ export interface CollectionStats extends CollectionInfo {
   code_distances: number;
   full_distances: number;
   search_seconds: number;
-  audit?: { share: number; sampled: number; dropped: number; recalls: WatchedRecall[] };
+  audit?: LiveAudit;
 }
 
 export interface IndexInfo {
@@ -97,6 +104,7 @@ export interface IndexStats {
   full_distances: number;
   place: string;
   latency_seconds: number;
+  audit?: LiveAudit;
 }
 
 export interface ServerStats {

@@ -13,7 +13,7 @@ import { Overview } from "./views/overview";
 import { ServerView } from "./views/live";
 
 const THEMES: [Theme, string][] = [
-  ["auto", "As the system"],
+  ["auto", "Auto"],
   ["light", "Light"],
   ["dark", "Dark"],
 ];
@@ -25,6 +25,8 @@ function nextTheme(): void {
 
 function KeyPage() {
   const [given, setGiven] = useState("");
+  const field = useRef<HTMLInputElement>(null);
+  useEffect(() => field.current?.focus(), []);
   return (
     <main id="content" class="key-page" tabIndex={-1}>
       <h1>
@@ -49,7 +51,7 @@ function KeyPage() {
             type="password"
             class="mono"
             autocomplete="off"
-            autofocus
+            ref={field}
             value={given}
             onInput={(event) => setGiven(event.currentTarget.value)}
           />
@@ -103,7 +105,6 @@ function Tabs({ here }: { here: Route }) {
 
 function Header({ here, known, help }: { here: Route; known: Me; help: () => void }) {
   const shown = useCell(theme);
-  const name = here.page === "collection" || here.page === "index" ? here.name : undefined;
   return (
     <header class="top">
       <a class="brand" href="#/" aria-label="Bathyal, overview">
@@ -117,17 +118,13 @@ function Header({ here, known, help }: { here: Route; known: Me; help: () => voi
         <a href="#/server" aria-current={here.page === "server" ? "page" : undefined}>
           Server
         </a>
-        {name && (
-          <span class="crumb" aria-hidden="true">
-            / <b>{name}</b>
-          </span>
-        )}
       </nav>
       <div class="space" />
       <span class="right" title={known.prefix ? `for names that begin with ${known.prefix}` : "for all names"}>
         {known.name} <small>{known.right === "write" ? "may write" : "read only"}</small>
       </span>
-      <button class="plain icon" onClick={nextTheme} title="Theme (t)">
+      <button class="plain icon" onClick={nextTheme} title="Light, dark, or as the system has it (t)">
+        <span class="hidden">Theme: </span>
         {THEMES.find(([value]) => value === shown)?.[1]}
       </button>
       <button class="plain icon" onClick={help} aria-label="Keyboard help" title="Keyboard (?)">

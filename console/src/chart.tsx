@@ -1,6 +1,7 @@
 // A chart of lines. It is drawn as SVG without styles in attributes, which the policy of the page forbids.
 
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { clock } from "./format";
 
 export interface Line {
   name: string;
@@ -13,7 +14,10 @@ export interface Line {
 interface Props {
   title: string;
   lines: Line[];
-  x: (value: number) => string;
+  /** Text of a value on the x axis; times are written by the chart itself. */
+  x?: (value: number) => string;
+  /** True if x is a time in milliseconds since 1970. */
+  time?: boolean;
   y: (value: number) => string;
   xName: string;
   yName: string;
@@ -27,7 +31,7 @@ interface Props {
 const LEFT = 58;
 const RIGHT = 14;
 const TOP = 10;
-const BOTTOM = 40;
+const BOTTOM = 38;
 export const COLOURS = 8;
 
 function ticks(low: number, high: number, wanted: number): number[] {
@@ -55,6 +59,18 @@ function logTicks(low: number, high: number, wanted: number): number[] {
   return found.filter((_, at) => at % every === 0);
 }
 
+/** Steps between the marks of times, in milliseconds. */
+const TIME_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600].map((seconds) => 1000 * seconds);
+/** The shortest time that a chart shows. */
+const SHORTEST_MS = 30_000;
+
+function timeTicks(low: number, high: number, wanted: number): number[] {
+  const step = TIME_STEPS.find((size) => (high - low) / size <= wanted) ?? (high - low) / wanted;
+  const found: number[] = [];
+  for (let at = Math.ceil(low / step) * step; at <= high; at += step) found.push(at);
+  return found;
+}
+
 /** Returns the width of an element, which follows the window. */
 export function useWidth<E extends HTMLElement>() {
   const element = useRef<E>(null);
@@ -80,16 +96,22 @@ export function LineChart(props: Props) {
   const ys = points.map(([, y]) => y).concat(props.lines.flatMap((line) => line.ranges?.flat() ?? []));
   const empty = xs.length === 0;
   let [lowX, highX] = [Math.min(...xs), Math.max(...xs)];
+  if (props.time && highX - lowX < SHORTEST_MS) lowX = highX - SHORTEST_MS;
   if (lowX === highX) [lowX, highX] = props.logX ? [lowX / 2, highX * 2] : [lowX - 1, highX + 1];
   let lowY = props.low ?? Math.min(...ys);
   let highY = props.high ?? Math.max(...ys);
-  if (lowY >= highY) [lowY, highY] = [lowY - 0.5, highY + 0.5];
+  if (lowY >= highY) [lowY, highY] = props.low === lowY ? [lowY, lowY + 1] : [lowY - 0.5, highY + 0.5];
+  const showX = props.time ? clock : (props.x ?? String);
   const scale = (x: number) => (props.logX ? Math.log(x) : x);
   const right = Math.max(width - RIGHT, LEFT + 1);
   const placeX = (x: number) =>
     LEFT + ((scale(x) - scale(lowX)) / (scale(highX) - scale(lowX))) * (right - LEFT);
   const placeY = (y: number) => TOP + (1 - (y - lowY) / (highY - lowY)) * (height - TOP - BOTTOM);
-  const xTicks = empty ? [] : (props.logX ? logTicks : ticks)(lowX, highX, Math.max(2, width / 110));
+  const many = Math.max(2, width / (props.time ? 95 : 110));
+  const logarithmic = props.logX && !empty ? logTicks(lowX, highX, many) : [];
+  // A range of less than a decade has too few round powers.
+  const linear = () => (props.time ? timeTicks : ticks)(lowX, highX, many);
+  const xTicks = empty ? [] : logarithmic.length > 2 ? logarithmic : linear();
   const yTicks = empty ? [] : ticks(lowY, highY, 5);
   const near = (line: Line) => {
     if (hover === null) return undefined;
@@ -101,7 +123,11 @@ export function LineChart(props: Props) {
   };
   return (
     <figure class="chart" ref={box}>
-      {empty && <p class="empty">No values yet.</p>}
+      {empty && (
+        <p class="empty" style={{ height: `${height}px` }}>
+          No values yet
+        </p>
+      )}
       {!empty && width > 0 && (
         <svg
           width={width}
@@ -122,8 +148,13 @@ export function LineChart(props: Props) {
           {xTicks.map((tick) => (
             <g key={tick}>
               <line class="grid" x1={placeX(tick)} x2={placeX(tick)} y1={TOP} y2={height - BOTTOM} />
-              <text class="tick" x={placeX(tick)} y={height - BOTTOM + 16} text-anchor="middle">
-                {props.x(tick)}
+              <text
+                class="tick"
+                x={placeX(tick)}
+                y={height - BOTTOM + 16}
+                text-anchor={right - placeX(tick) < 26 ? "end" : "middle"}
+              >
+                {showX(tick)}
               </text>
             </g>
           ))}
@@ -163,9 +194,10 @@ export function LineChart(props: Props) {
           {props.lines.map((line, number) => {
             const point = near(line);
             return (
-              <span key={line.name} class={`key colour-${number % COLOURS}`}>
+              <span key={line.name} class="key">
+                <i class={`colour-${number % COLOURS}`} />
                 {line.name}
-                {point && <b>{` ${props.y(point[1])} at ${props.x(point[0])}`}</b>}
+                {point && <b>{` ${props.y(point[1])} at ${showX(point[0])}`}</b>}
               </span>
             );
           })}

@@ -58,6 +58,9 @@ export function FilterBox({ schema, value, error, change, submit, button = "Filt
     const step = steps[event.key];
     if (event.key === " " && event.ctrlKey) {
       setOpen(true);
+    } else if (event.key === "ArrowDown" && !open) {
+      look();
+      setOpen(true);
     } else if (step && shown.length > 0) {
       const from = chosen < 0 && step < 0 ? 0 : chosen;
       setChosen((from + step + shown.length) % shown.length);
@@ -102,13 +105,13 @@ export function FilterBox({ schema, value, error, change, submit, button = "Filt
               change(event.currentTarget.value);
               setCursor(event.currentTarget.selectionStart);
               setChosen(-1);
-              setOpen(true);
+              setOpen(event.currentTarget.value !== "");
             }}
             onKeyDown={press}
             onKeyUp={look}
             onClick={() => {
               look();
-              setOpen(true);
+              setOpen(value === "");
             }}
             onScroll={(event) => setScrolled(event.currentTarget.scrollLeft)}
             onBlur={() => setOpen(false)}
@@ -139,7 +142,7 @@ export function FilterBox({ schema, value, error, change, submit, button = "Filt
         <div class="filter-error" id={`${list}-error`} role="alert">
           {place !== undefined && (
             <div class="caret mono" aria-hidden="true" style={{ paddingLeft: `calc(${place}ch - ${scrolled}px)` }}>
-              ^
+              <span>▲</span>
             </div>
           )}
           <p>{sentence}</p>

@@ -32,7 +32,7 @@ export function nanoseconds(value: number): string {
 
 export const seconds = (value: number) => nanoseconds(value * 1e9);
 export const percent = (share: number, digits = 1) => `${(100 * share).toFixed(digits)} %`;
-export const clock = (time: number) => new Date(time).toLocaleTimeString();
+export const clock = (time: number) => new Date(time).toLocaleTimeString("en-GB");
 export const plural = (many: number, one: string, more = `${one}s`) => `${count(many)} ${many === 1 ? one : more}`;
 
 /** Returns a value of a row as text. */
@@ -41,6 +41,9 @@ export function cellText(value: unknown): string {
   // Long numbers are kept as text after a NUL (api.ts).
   if (typeof value === "string") return value.startsWith("\0") ? value.slice(1) : value;
   if (typeof value === "number") return Number.isInteger(value) ? String(value) : short(value, 6);
+  if (Array.isArray(value) && value.every((one) => one !== null && typeof one !== "object")) {
+    return value.map(cellText).join(", ");
+  }
   return JSON.stringify(value).replace(/"\\u0000([0-9]+)"/g, "$1");
 }
 

@@ -75,6 +75,7 @@ export function Grid<T>({ label, columns, rows, rowKey, total, open, more, heigh
     event.preventDefault();
   };
   // Names of columns take more room than digits.
+  const least = `${columns.reduce((sum, { width }) => sum + width + 3, 0)}ch`;
   const template = columns.map(({ width }) => `minmax(${width + 3}ch, ${width}fr)`).join(" ");
   return (
     <div
@@ -90,7 +91,7 @@ export function Grid<T>({ label, columns, rows, rowKey, total, open, more, heigh
       onFocus={() => active < 0 && rows.length > 0 && setActive(0)}
       onScroll={(event) => setTop(event.currentTarget.scrollTop)}
     >
-      <div class="grid-row head" role="row" aria-rowindex={1} style={{ gridTemplateColumns: template }}>
+      <div class="grid-row head" role="row" aria-rowindex={1} style={{ gridTemplateColumns: template, minWidth: least }}>
         {columns.map(({ name, numeric }) => (
           <div key={name} role="columnheader" class={numeric ? "number" : ""} title={name}>
             {name}
@@ -108,7 +109,7 @@ export function Grid<T>({ label, columns, rows, rowKey, total, open, more, heigh
             role="row"
             aria-rowindex={at + 2}
             aria-selected={at === active}
-            style={{ gridTemplateColumns: template }}
+            style={{ gridTemplateColumns: template, minWidth: least }}
             onClick={() => {
               setActive(at);
               open(row);

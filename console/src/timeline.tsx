@@ -202,7 +202,7 @@ export function Plans({ plans }: { plans: PartPlan[] }) {
               <td class="number">{count(plan.matches)}</td>
               <td>{plan.plan}</td>
               <td class="number">{plan.search_list ? count(plan.search_list) : "–"}</td>
-              <td>{plan.reason}</td>
+              <td class="reason">{plan.reason}</td>
             </tr>
           ))}
         </tbody>

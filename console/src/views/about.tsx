@@ -93,8 +93,8 @@ export function AboutView(props: { info: CollectionInfo; mayWrite: boolean; chan
         <Figure label="Stored for each live row" value={info.space_amplification.toFixed(2)} note="rows in segments" />
         <Figure label="Version" value={count(info.version)} note={`${plural(info.sequence, "batch", "batches")} written`} />
       </dl>
-      <h3>Schema</h3>
-      <div class="scroll" tabIndex={0} role="region" aria-label="Schema">
+      <h2>Schema</h2>
+      <div class="scroll tight" tabIndex={0} role="region" aria-label="Schema">
         <table>
           <thead>
             <tr>
@@ -131,7 +131,7 @@ export function AboutView(props: { info: CollectionInfo; mayWrite: boolean; chan
           </tbody>
         </table>
       </div>
-      <h3>Segments</h3>
+      <h2>Segments</h2>
       {info.segments.length === 0 ? (
         <p class="empty">No segments yet: all rows are in memory and in the log.</p>
       ) : (
@@ -174,7 +174,7 @@ export function AboutView(props: { info: CollectionInfo; mayWrite: boolean; chan
           </table>
         </div>
       )}
-      <h3>Calibrations with given queries</h3>
+      <h2>Calibrations with given queries</h2>
       {info.calibrations?.length ? (
         <ul>
           {info.calibrations.map((one) => (
@@ -187,7 +187,7 @@ export function AboutView(props: { info: CollectionInfo; mayWrite: boolean; chan
       ) : (
         <p class="quiet">None: searches use the calibrations of the builds, with vectors of the data as queries.</p>
       )}
-      <h3>Upkeep</h3>
+      <h2>Upkeep</h2>
       <Upkeep name={info.name} mayWrite={props.mayWrite} changed={props.changed} />
     </section>
   );

@@ -1,7 +1,7 @@
 // A collection: its tabs.
 
 import { collection, type Me } from "../api";
-import { bytes, count } from "../format";
+import { bytes, count, plural } from "../format";
 import { useLoad } from "../load";
 import { Busy, ErrorBox, Figure } from "../parts";
 import type { CollectionTab } from "../route";
@@ -29,7 +29,7 @@ export function CollectionPage(props: { name: string; tab: CollectionTab; query:
           {tab !== "about" && tab !== "live" && (
             <dl class="figures small">
               <Figure label="Rows" value={count(info.rows)} />
-              <Figure label="On disk" value={bytes(info.bytes)} note={`${count(info.segments.length)} segments`} />
+              <Figure label="On disk" value={bytes(info.bytes)} note={`in ${plural(info.segments.length, "segment")}`} />
               {info.schema.vectors.map((field) => (
                 <Figure
                   key={field.name}

@@ -2,6 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { index, type IndexInfo } from "../api";
+import { AuditedOverTime, useLiveAudit } from "../audited";
 import { count, nanoseconds, plural, short } from "../format";
 import { useAction, useLoad } from "../load";
 import { Busy, ErrorBox, Figure, Notes } from "../parts";
@@ -50,24 +51,26 @@ function IndexSearch({ info, like }: { info: IndexInfo; like: string | null }) {
           run();
         }}
       >
-        <QueryForm query={query} change={setQuery} submit={run} rowLabel="Id of a vector (a number)" dim={info.dim} />
-        <div class="options">
-          <label class="field narrow">
-            <span>Neighbours (k)</span>
-            <input type="number" min={1} value={k} onInput={(event) => setK(event.currentTarget.value)} />
-          </label>
-          <label class="field narrow">
-            <span>Recall</span>
-            <input
-              type="number"
-              min={0.01}
-              max={1}
-              step={0.01}
-              value={recall}
-              onInput={(event) => setRecall(event.currentTarget.value)}
-            />
-          </label>
-          <button>Search</button>
+        <div class="query-line">
+          <QueryForm query={query} change={setQuery} submit={run} rowLabel="Id of a vector (a number)" dim={info.dim} />
+          <div class="options">
+            <label class="field narrow">
+              <span>Neighbours (k)</span>
+              <input type="number" min={1} value={k} onInput={(event) => setK(event.currentTarget.value)} />
+            </label>
+            <label class="field narrow">
+              <span>Recall</span>
+              <input
+                type="number"
+                min={0.01}
+                max={1}
+                step={0.01}
+                value={recall}
+                onInput={(event) => setRecall(event.currentTarget.value)}
+              />
+            </label>
+            <button>Search</button>
+          </div>
         </div>
       </form>
       <ErrorBox error={search.error} />
@@ -78,7 +81,7 @@ function IndexSearch({ info, like }: { info: IndexInfo; like: string | null }) {
             {plural(found.length, "neighbour")} in {nanoseconds(search.value.milliseconds * 1e6)} with the network
           </p>
           <Notes notes={search.value.answer.notes} />
-          <div class="scroll" tabIndex={0} role="region" aria-label="Neighbours, nearest first">
+          <div class="scroll tight" tabIndex={0} role="region" aria-label="Neighbours, nearest first">
             <table>
               <thead>
                 <tr>
@@ -108,7 +111,7 @@ function IndexSearch({ info, like }: { info: IndexInfo; like: string | null }) {
               </tbody>
             </table>
           </div>
-          <h3>How it was answered</h3>
+          <h2>How it was answered</h2>
           {!explain.value && (
             <button disabled={explain.busy} onClick={() => search.value && void explain.run(search.value.asked)}>
               {explain.busy ? "Explaining …" : "Explain: time each phase"}
@@ -132,6 +135,7 @@ function IndexSearch({ info, like }: { info: IndexInfo; like: string | null }) {
 
 function IndexRecall({ info }: { info: IndexInfo }) {
   const [k, setK] = useState(10);
+  const found = useLiveAudit(info.name, async () => (await index(info.name).stats()).audit);
   const { value, error, busy, again } = useLoad(() => index(info.name).recall({ k }), [info.name, k]);
   return (
     <section>
@@ -147,10 +151,11 @@ function IndexRecall({ info }: { info: IndexInfo }) {
           </select>
         </label>
       </div>
-      <h3>Recall against effort</h3>
+      <h2>Recall against effort</h2>
       <ErrorBox error={error} again={again} />
       <Busy on={busy && !value} />
       {value && <RecallChart curves={value.curves.map((curve) => ({ name: curve.calibration, curve }))} />}
+      <AuditedOverTime found={found} />
       <p class="quiet">
         Audits of an index run on the machine of the server: <code>bathyal audit {info.name} QUERIES</code>.
       </p>

@@ -3,7 +3,7 @@
 import { useRef, useState } from "preact/hooks";
 import { collection, index, serverStats, type ApiError, type ServerStats } from "../api";
 import { LineChart, type Line } from "../chart";
-import { bytes, clock, count, nanoseconds, seconds, short } from "../format";
+import { bytes, count, nanoseconds, plural, seconds, short } from "../format";
 import { usePoll } from "../load";
 import { Busy, ErrorBox, Figure } from "../parts";
 
@@ -58,11 +58,11 @@ function levels(samples: Sample[], name: string): [number, number][] {
 function Moving(props: { title: string; lines: Line[]; y?: (value: number) => string }) {
   return (
     <section class="moving">
-      <h3>{props.title}</h3>
+      <h2>{props.title}</h2>
       <LineChart
         title={props.title}
         lines={props.lines}
-        x={clock}
+        time
         y={props.y ?? ((value) => short(value))}
         xName=""
         yName=""
@@ -94,7 +94,7 @@ export function LiveView({ name }: { name: string }) {
       {value && (
         <>
           <dl class="figures">
-            <Figure label="Queries" value={count(value.queries)} note={`in ${count(value.searches)} batches`} />
+            <Figure label="Queries" value={count(value.queries)} note={`in ${plural(value.searches, "batch", "batches")}`} />
             <Figure label="Failed" value={count(value.errors)} />
             <Figure label="Reads" value={count(value.reads)} note={bytes(value.read_bytes)} />
             <Figure label="Codes scored" value={count(value.code_distances)} />
@@ -212,7 +212,7 @@ export function ServerView() {
               y={seconds}
             />
           </div>
-          <h3>By operation</h3>
+          <h2>By operation</h2>
           <div class="scroll" tabIndex={0} role="region" aria-label="Requests by operation">
             <table>
               <thead>

@@ -3,7 +3,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError, collection, index, names, ready, type CollectionInfo, type IndexInfo } from "../api";
 import { Spark } from "../chart";
-import { bytes, count, plural } from "../format";
+import { bytes, count } from "../format";
 import { useLoad, usePoll } from "../load";
 import { Busy, ErrorBox, Figure } from "../parts";
 import { linkTo } from "../route";
@@ -279,12 +279,6 @@ export function Overview() {
       )}
       {indexes.length > 0 && <Indexes all={indexes.slice(0, shown.indexes)} more={more("indexes", indexes)} />}
       {wanted && collections.length + indexes.length === 0 && <p class="empty">No name contains {wanted}.</p>}
-      {listed.value && (
-        <p class="quiet">
-          {plural(listed.value.collections.length, "collection")} and{" "}
-          {plural(listed.value.indexes.length, "index", "indexes")}
-        </p>
-      )}
     </main>
   );
 }

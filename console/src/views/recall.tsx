@@ -2,9 +2,9 @@
 
 import { useState } from "preact/hooks";
 import { collection, type AuditReport, type CollectionInfo } from "../api";
-import { LineChart, type Line } from "../chart";
-import { clock, count, plural, seconds, short } from "../format";
-import { useAction, useLoad, usePoll } from "../load";
+import { AuditedOverTime, record, useLiveAudit } from "../audited";
+import { count, plural, seconds, short } from "../format";
+import { useAction, useLoad } from "../load";
 import { Busy, ErrorBox, Notes } from "../parts";
 import { RecallChart, type NamedCurve } from "../recall_chart";
 
@@ -12,29 +12,10 @@ import { RecallChart, type NamedCurve } from "../recall_chart";
 const MOST_CURVES = 6;
 /** Recalls of an audit. */
 const RECALLS = [0.8, 0.9, 0.95, 0.99];
-const POLL_MS = 5000;
-
-/** A recall that was found by searches for another, at a time. */
-interface Found {
-  time: number;
-  asked: number;
-  found: number;
-  low: number;
-  high: number;
-}
-
-/** Audits of this page, by collection. */
-const audited = new Map<string, Found[]>();
-
-function history(name: string): Found[] {
-  const known = audited.get(name) ?? [];
-  audited.set(name, known);
-  return known;
-}
 
 function AuditTable({ report }: { report: AuditReport }) {
   return (
-    <div class="scroll" tabIndex={0} role="region" aria-label="Audited recall">
+    <div class="scroll tight" tabIndex={0} role="region" aria-label="Audited recall">
       <table>
         <thead>
           <tr>
@@ -75,45 +56,18 @@ function AuditTable({ report }: { report: AuditReport }) {
   );
 }
 
-function overTime(found: Found[]): Line[] {
-  const asked = [...new Set(found.map((one) => one.asked))].sort((a, b) => a - b);
-  return asked.map((recall) => {
-    const own = found.filter((one) => one.asked === recall);
-    return {
-      name: `asked ${short(recall)}`,
-      points: own.map((one) => [one.time, one.found]),
-      ranges: own.map((one) => [one.low, one.high]),
-      dots: true,
-    };
-  });
-}
-
 export function RecallView({ info }: { info: CollectionInfo }) {
   const { name, schema } = info;
   const [field, setField] = useState(schema.vectors[0]?.name ?? "");
   const [k, setK] = useState(10);
   const [queries, setQueries] = useState(100);
-  const [, redraw] = useState(0);
   const curves = useLoad(() => collection(name).recall({ field, k }), [name, field, k]);
   const audit = useAction(async () => {
     const report = await collection(name).audit({ field, k, queries, recalls: RECALLS, seed: Date.now() % 2 ** 32 });
-    history(name).push(...report.recalls.map((recall) => ({ time: Date.now(), ...recall })));
+    record(name, report.recalls);
     return report;
   });
-  // A server that audits live searches reports their recall among its counters.
-  usePoll(
-    async () => {
-      const { audit: live } = await collection(name).stats();
-      for (const { asked, found, low, high } of live?.recalls ?? []) {
-        if (asked === null || found === undefined || low === undefined || high === undefined) continue;
-        history(name).push({ time: Date.now(), asked, found, low, high });
-      }
-      if (live?.recalls.length) redraw((times) => times + 1);
-    },
-    POLL_MS,
-    [name],
-  );
-
+  const found = useLiveAudit(name, async () => (await collection(name).stats()).audit);
   const segments = [...(curves.value?.segments ?? [])].sort((a, b) => b.rows - a.rows);
   const all: NamedCurve[] = segments.slice(0, MOST_CURVES).flatMap(({ part, curves: own }) =>
     own.map((curve) => ({ name: curve.calibration === "build" ? part : `${part}, ${curve.calibration}`, curve })),
@@ -143,7 +97,7 @@ export function RecallView({ info }: { info: CollectionInfo }) {
           </select>
         </label>
       </div>
-      <h3>Recall against effort</h3>
+      <h2>Recall against effort</h2>
       <p class="quiet">
         As the calibrations have it: each point is the cheapest effort for a recall, in one segment
         {segments.length > MOST_CURVES && `; the ${MOST_CURVES} largest of ${segments.length} segments are shown`}.
@@ -157,7 +111,7 @@ export function RecallView({ info }: { info: CollectionInfo }) {
         <p class="empty">All rows are in memory still and are compared one by one: every answer is exact.</p>
       )}
 
-      <h3>Audit</h3>
+      <h2>Audit</h2>
       <p class="quiet">
         Searches for some recalls, beside exact answers to the same queries. The queries are rows of the collection,
         drawn at random: each finds itself, so other queries may find a little less.
@@ -188,20 +142,7 @@ export function RecallView({ info }: { info: CollectionInfo }) {
           <Notes notes={[...audit.value.notes, ...new Set(audit.value.recalls.flatMap(({ notes }) => notes))]} />
         </>
       )}
-      {history(name).length > 0 && (
-        <>
-          <h4>Since the page was opened</h4>
-          <LineChart
-            title="Audited recall over time"
-            lines={overTime(history(name))}
-            x={clock}
-            y={(value) => short(value)}
-            xName="time"
-            yName="recall found"
-            high={1}
-          />
-        </>
-      )}
+      <AuditedOverTime found={found} />
     </section>
   );
 }

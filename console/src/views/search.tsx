@@ -99,39 +99,41 @@ export function SearchView(props: { info: CollectionInfo; like: string | null; m
           run();
         }}
       >
-        <QueryForm
-          query={query}
-          change={setQuery}
-          submit={run}
-          rowLabel={schema.id === "u64" ? "Id of a row (a number)" : "Id of a row"}
-          dim={shape?.dim ?? 0}
-        />
-        <div class="options">
-          {schema.vectors.length > 1 && (
-            <label class="field">
-              <span>Vector field</span>
-              <select value={field} onChange={(event) => setField(event.currentTarget.value)}>
-                {schema.vectors.map((one) => (
-                  <option key={one.name}>{one.name}</option>
-                ))}
-              </select>
+        <div class="query-line">
+          <QueryForm
+            query={query}
+            change={setQuery}
+            submit={run}
+            rowLabel={schema.id === "u64" ? "Id of a row (a number)" : "Id of a row"}
+            dim={shape?.dim ?? 0}
+          />
+          <div class="options">
+            {schema.vectors.length > 1 && (
+              <label class="field">
+                <span>Vector field</span>
+                <select value={field} onChange={(event) => setField(event.currentTarget.value)}>
+                  {schema.vectors.map((one) => (
+                    <option key={one.name}>{one.name}</option>
+                  ))}
+                </select>
+              </label>
+            )}
+            <label class="field narrow">
+              <span>Neighbours (k)</span>
+              <input type="number" min={1} value={k} onInput={(event) => setK(event.currentTarget.value)} />
             </label>
-          )}
-          <label class="field narrow">
-            <span>Neighbours (k)</span>
-            <input type="number" min={1} value={k} onInput={(event) => setK(event.currentTarget.value)} />
-          </label>
-          <label class="field narrow">
-            <span>Recall</span>
-            <input
-              type="number"
-              min={0.01}
-              max={1}
-              step={0.01}
-              value={recall}
-              onInput={(event) => setRecall(event.currentTarget.value)}
-            />
-          </label>
+            <label class="field narrow">
+              <span>Recall</span>
+              <input
+                type="number"
+                min={0.01}
+                max={1}
+                step={0.01}
+                value={recall}
+                onInput={(event) => setRecall(event.currentTarget.value)}
+              />
+            </label>
+          </div>
         </div>
         <FilterBox
           schema={schema}
@@ -166,7 +168,7 @@ export function SearchView(props: { info: CollectionInfo; like: string | null; m
               height="fit"
             />
           )}
-          <h3>How it was answered</h3>
+          <h2>How it was answered</h2>
           <Plans plans={search.value.answer.plans ?? []} />
           {search.value.asked.filter ? (
             <p class="quiet">Times of single phases are measured without a filter only.</p>

@@ -7,7 +7,7 @@ use bathyal_collection::{
     RemovedCollection, Schema, listing,
 };
 use bathyal_console::Kind;
-use bathyal_index::{Index, OpenOptions, StoreOptions};
+use bathyal_index::{AuditOptions, Index, OpenOptions, StoreOptions};
 use bathyal_vectors::progress::Progress;
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -33,6 +33,7 @@ pub(crate) struct Entries {
     most_open: usize,
     /// The age from which changes of other processes are looked for.
     refresh: Duration,
+    audit: Option<AuditOptions>,
     /// When the folder was last listed for [`Entries::check`].
     checked: Mutex<Option<Instant>>,
     collections: OpenHandles<OpenCollection>,
@@ -84,6 +85,7 @@ pub(crate) struct EntryOptions {
     pub(crate) write_memory_bytes: Option<u64>,
     pub(crate) most_open: usize,
     pub(crate) refresh: Duration,
+    pub(crate) audit: Option<AuditOptions>,
 }
 
 /// Handles that are open, by their names.
@@ -210,7 +212,7 @@ impl<T> OpenHandles<T> {
 
 impl Entries {
     pub(crate) fn new(options: EntryOptions) -> Entries {
-        let EntryOptions { data, store, index, write_memory_bytes, most_open, refresh } = options;
+        let EntryOptions { data, store, index, write_memory_bytes, most_open, refresh, audit } = options;
         Entries {
             data,
             store,
@@ -218,6 +220,7 @@ impl Entries {
             write_memory_bytes: write_memory_bytes.unwrap_or(DEFAULT_WRITE_MEMORY_BYTES),
             most_open,
             refresh,
+            audit,
             checked: Mutex::default(),
             collections: OpenHandles::default(),
             indexes: OpenHandles::default(),
@@ -259,6 +262,7 @@ impl Entries {
             store: self.store.clone(),
             index: OpenOptions { store: self.store.clone(), ..self.index.clone() },
             write_memory_bytes: self.write_memory_bytes,
+            audit: self.audit,
             ..CollectionOptions::default()
         }
     }
@@ -349,7 +353,7 @@ impl Entries {
     pub(crate) fn index(&self, name: &EntryName) -> Result<Arc<Index>, Refusal> {
         self.indexes.get(name, self.most_open, || {
             let path = self.path(name)?;
-            let options = OpenOptions { store: self.store.clone(), ..self.index.clone() };
+            let options = OpenOptions { store: self.store.clone(), audit: self.audit, ..self.index.clone() };
             Index::open(&path, &options).map_err(|error| missing(name, "index", error.into()))
         })
     }

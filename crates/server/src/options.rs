@@ -1,6 +1,6 @@
 //! Options of a server.
 
-use bathyal_index::{OpenOptions, StoreOptions};
+use bathyal_index::{AuditOptions, OpenOptions, StoreOptions};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -93,6 +93,8 @@ pub struct ServerOptions {
     pub refresh: Duration,
     /// Searches that take longer are logged with how they were answered; `None` logs none.
     pub slow: Option<Duration>,
+    /// The audit of live searches of each collection and index; `None` audits none.
+    pub audit: Option<AuditOptions>,
 }
 
 impl ServerOptions {
@@ -112,6 +114,7 @@ impl ServerOptions {
             open: MAX_OPEN,
             refresh: REFRESH,
             slow: None,
+            audit: None,
         }
     }
 }

@@ -54,6 +54,9 @@ impl Server {
     /// address cannot be used; [`ServerError::File`].
     pub fn start(options: ServerOptions) -> Result<Server, ServerError> {
         check_encryption(&options)?;
+        if let Some(audit) = &options.audit {
+            audit.check().map_err(|error| ServerError::Option(error.to_string()))?;
+        }
         let certificates = options.tls.as_ref().map(Certificates::read).transpose()?;
         let tls = certificates.clone().map(Certificates::configuration).transpose()?;
         let tls = tls.map(|configuration| TlsAcceptor::from(Arc::new(configuration)));
@@ -168,6 +171,7 @@ fn shared(options: &ServerOptions, keys: Keys) -> Shared {
         write_memory_bytes: options.write_memory_bytes,
         most_open: options.open,
         refresh: options.refresh,
+        audit: options.audit,
     });
     Shared {
         gate: Gate::new(options.keys.clone(), keys),

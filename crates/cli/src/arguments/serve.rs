@@ -119,6 +119,10 @@ pub struct ServeArguments {
     /// Log searches that take longer, in milliseconds, with how they were answered
     #[arg(long, value_name = "MS", env = "BATHYAL_SERVE_SLOW", hide_env_values = true)]
     pub slow: Option<u64>,
+    /// Share of the searches that are answered exactly, too, in the background, above 0 and at most 1; the
+    /// recall that is found is in the counters and in the console
+    #[arg(long, value_name = "SHARE", env = "BATHYAL_SERVE_AUDIT", hide_env_values = true)]
+    pub audit: Option<f64>,
     /// Form of the log on stderr
     #[arg(
         long,

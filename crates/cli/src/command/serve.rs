@@ -1,7 +1,7 @@
 //! `bathyal serve`.
 
 use bathyal_console::{Console, Failure, Kind};
-use bathyal_index::OpenOptions;
+use bathyal_index::{AuditOptions, OpenOptions};
 use bathyal_server::{Server, ServerError, ServerOptions, TlsFiles, default_keys_file, install_log};
 use serde::Serialize;
 use std::path::Path;
@@ -44,6 +44,7 @@ pub(super) fn run(arguments: &ServeArguments, console: &Console) -> Result<(), F
         open: arguments.open as usize,
         refresh: Duration::from_millis(arguments.refresh),
         slow: arguments.slow.map(Duration::from_millis),
+        audit: arguments.audit.map(|share| AuditOptions { share, ..AuditOptions::default() }),
         ..ServerOptions::new(data, &keys)
     };
     let scheme = if options.tls.is_some() { "https" } else { "http" };
@@ -51,6 +52,7 @@ pub(super) fn run(arguments: &ServeArguments, console: &Console) -> Result<(), F
     if server.made_keys() {
         console.note(&format!("serve: a new key is in {}", keys.display()));
     }
+    console.note(&format!("serve: console at {scheme}://{}/console/", server.address()));
     let metrics = server.metrics_address();
     console.note(&format!(
         "serve: {} at {scheme}://{}, keys in {}",

@@ -2,8 +2,10 @@
 
 mod access;
 mod collections;
+mod console;
 mod harness;
 mod indexes;
+mod insight;
 mod limits;
 mod rows;
 mod search;

@@ -146,6 +146,25 @@ fn errors_have_a_message_and_a_position() {
 }
 
 #[test]
+fn conditions_that_do_not_fit_their_column_have_a_position() {
+    let schema = schema(IdKind::Number, &[("a", "int64"), ("b", "string"), ("c d", "bool")]);
+    let place = |text: &str| Filter::check(text, &schema).unwrap_err().position;
+    for (text, position) in [
+        ("a = 1 and x = 2", 10),
+        ("a = 1 or not (a in (2, 3) and a = 'x')", 30),
+        ("b = '\u{e9}' and b > 3", 12),
+        ("\"c d\" or \"c d\" = 1", 9),
+        ("3 < b", 4),
+        ("starts_with(a, 'x')", 12),
+        ("id = 'x'", 0),
+        ("a =", 3),
+    ] {
+        assert_eq!(place(text), Some(position), "{text}");
+    }
+    Filter::check("a = 1 and b like 'x%' and `c d` and id in (1, 2)", &schema).unwrap();
+}
+
+#[test]
 fn an_error_marks_its_position() {
     let shown = |text: &str| Filter::parse(text).unwrap_err().to_string();
     assert_eq!(
