@@ -74,7 +74,7 @@ function Help({ close }: { close: () => void }) {
         {KEYS.map(([keys, what]) => (
           <div key={keys}>
             <dt>
-              <kbd>{keys}</kbd>
+              {keys.split(" ").map((one) => (one === "…" ? ` ${one} ` : <kbd key={one}>{one}</kbd>))}
             </dt>
             <dd>{what}</dd>
           </div>

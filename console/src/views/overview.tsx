@@ -11,7 +11,9 @@ import { linkTo } from "../route";
 /** Entries of a page. Each is opened to be described, so not all of thousands are. */
 const PAGE = 40;
 const AT_ONCE = 4;
-const POLL_MS = 5000;
+const LEAST_POLL_MS = 5000;
+/** The fewest milliseconds between two descriptions: in a bucket, each may list the log, which is paid for. */
+const DESCRIPTION_MS = 1000;
 const MOST_SAMPLES = 120;
 /** Rows stored for each live row from which a compaction is worth its work. */
 const WASTEFUL = 1.5;
@@ -48,7 +50,7 @@ function useDescribed<T>(all: string[], describe: (name: string) => Promise<T>, 
       };
       await Promise.all(Array.from({ length: AT_ONCE }, worker));
     },
-    POLL_MS,
+    Math.max(LEAST_POLL_MS, all.length * DESCRIPTION_MS),
     [all.join("\n")],
   );
   return found;
@@ -226,7 +228,7 @@ function ServerHealth() {
         () => setState("ready"),
         () => setState("not ready"),
       ),
-    POLL_MS,
+    LEAST_POLL_MS,
     [],
   );
   return (

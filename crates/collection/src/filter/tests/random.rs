@@ -4,7 +4,7 @@ use super::super::Filter;
 use super::super::expression::{Comparison, Contains, Expression, Literal};
 use super::interpreter::truth;
 use super::making::{RandomRows, expression, rows};
-use super::{every_type, matches};
+use super::{every_type, matches, schema};
 use crate::ids::IdKind;
 use crate::schema::Schema;
 use proptest::prelude::*;
@@ -220,6 +220,22 @@ proptest! {
         let json = Filter::from_json(&value).unwrap();
         prop_assert_eq!(canonical(&json.expression, &schema), canonical(&expression, &schema), "{}", value);
         prop_assert_eq!(&Filter::parse(&json.to_string()).unwrap(), &json);
+    }
+
+    #[test]
+    fn a_filter_that_does_not_fit_is_found_by_its_text(seed in any::<u64>()) {
+        let text = expression(IdKind::Number, &mut SmallRng::seed_from_u64(seed)).to_string();
+        let few = schema(IdKind::Text, &[("int8", "string"), ("int64s", "list<bool>"), ("bool", "bool")]);
+        let bound = Filter::parse(&text).unwrap().bind(&few);
+        match Filter::check(&text, &few) {
+            Ok(()) => prop_assert!(bound.is_ok(), "{}", text),
+            Err(error) => {
+                prop_assert_eq!(&bound.unwrap_err().to_string(), &error.message);
+                let rest: String = text.chars().skip(error.position.unwrap()).collect();
+                let name = rest.trim_start_matches(['"', '`']);
+                prop_assert!(error.message.contains(&name[..name.len().min(3)]), "{} {}", rest, error.message);
+            }
+        }
     }
 
     #[test]
