@@ -23,7 +23,7 @@ export async function vectorOf(query: QueryState): Promise<number[]> {
 }
 
 const SOURCES: [Source, string][] = [
-  ["row", "Like a row"],
+  ["row", ""],
   ["vector", "Vector"],
   ["file", "File"],
 ];
@@ -32,6 +32,7 @@ export function QueryForm(props: {
   query: QueryState;
   change: (query: QueryState) => void;
   submit: () => void;
+  rowName: string;
   rowLabel: string;
   dim: number;
 }) {
@@ -55,7 +56,7 @@ export function QueryForm(props: {
               checked={query.source === source}
               onChange={() => set({ source })}
             />
-            <span>{text}</span>
+            <span>{source === "row" ? props.rowName : text}</span>
           </label>
         ))}
       </div>

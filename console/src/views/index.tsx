@@ -52,7 +52,7 @@ function IndexSearch({ info, like }: { info: IndexInfo; like: string | null }) {
         }}
       >
         <div class="query-line">
-          <QueryForm query={query} change={setQuery} submit={run} rowLabel="Id of a vector (a number)" dim={info.dim} />
+          <QueryForm query={query} change={setQuery} submit={run} rowName="By id" rowLabel="Id of a vector (a number)" dim={info.dim} />
           <div class="options">
             <label class="field narrow">
               <span>Neighbours (k)</span>

@@ -104,6 +104,7 @@ export function SearchView(props: { info: CollectionInfo; like: string | null; m
             query={query}
             change={setQuery}
             submit={run}
+            rowName="Like a row"
             rowLabel={schema.id === "u64" ? "Id of a row (a number)" : "Id of a row"}
             dim={shape?.dim ?? 0}
           />

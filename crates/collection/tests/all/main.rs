@@ -8,6 +8,7 @@ mod calibrations;
 mod exchange;
 mod foreground;
 mod lone;
+mod look;
 mod model;
 mod ranks;
 mod rewriting;

@@ -233,7 +233,7 @@ proptest! {
                 prop_assert_eq!(&bound.unwrap_err().to_string(), &error.message);
                 let rest: String = text.chars().skip(error.position.unwrap()).collect();
                 let name = rest.trim_start_matches(['"', '`']);
-                prop_assert!(error.message.contains(&name[..name.len().min(3)]), "{} {}", rest, error.message);
+                prop_assert!(error.message.contains(&name[..3]), "{}: {}", text, error.message);
             }
         }
     }
