@@ -195,6 +195,7 @@ fn what_cannot_be_served_is_refused_before_anything_is_made() {
         ("--store-option region=x", "DATA is a folder"),
         ("--insecure --tls-key x --tls-certificate y", "--insecure is for plain HTTP"),
         ("--slow 5 --log-level error", "--slow logs warnings"),
+        ("--audit 0", "above 0 and at most 1"),
     ] {
         bathyal(folder, &format!("serve data --keys k {options}")).fails(2, &[reason]);
     }
