@@ -472,6 +472,23 @@ test("values of rows are text, whatever they hold", async () => {
   );
 });
 
+test("ids beyond 2^53 keep all their digits", async () => {
+  await inTab(
+    async (page) => {
+      for (const id of ["18446744073709551615", "9007199254740993", "7"]) {
+        await open(page, "#/collections/large/rows", "3 rows");
+        await page.getByRole("gridcell", { name: id, exact: true }).click();
+        const dialog = page.getByRole("dialog", { name: `Row ${id}` });
+        await dialog.getByText(/^row \d$/).waitFor();
+        await dialog.getByText("Search like this one").click();
+        await page.getByText("3 neighbours").waitFor();
+        await page.locator(".grid-row:not(.head) > div:first-child").first().getByText(id, { exact: true }).waitFor();
+      }
+    },
+    { hash: "#/collections/large/rows" },
+  );
+});
+
 test("keys lead everywhere", async () => {
   await inTab(async (page) => {
     await page.getByRole("link", { name: "animals" }).waitFor();

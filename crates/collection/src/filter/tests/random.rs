@@ -232,8 +232,8 @@ proptest! {
             Err(error) => {
                 prop_assert_eq!(&bound.unwrap_err().to_string(), &error.message);
                 let rest: String = text.chars().skip(error.position.unwrap()).collect();
-                let name = rest.trim_start_matches(['"', '`']);
-                prop_assert!(error.message.contains(&name[..3]), "{}: {}", text, error.message);
+                let name = rest.trim_start_matches(['"', '`']).split(|c: char| !c.is_alphanumeric()).next();
+                prop_assert!(error.message.contains(name.unwrap()), "{}: {}", text, error.message);
             }
         }
     }
