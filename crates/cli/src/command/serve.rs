@@ -52,7 +52,6 @@ pub(super) fn run(arguments: &ServeArguments, console: &Console) -> Result<(), F
     if server.made_keys() {
         console.note(&format!("serve: a new key is in {}", keys.display()));
     }
-    console.note(&format!("serve: console at {scheme}://{}/console/", server.address()));
     let metrics = server.metrics_address();
     console.note(&format!(
         "serve: {} at {scheme}://{}, keys in {}",
@@ -60,6 +59,7 @@ pub(super) fn run(arguments: &ServeArguments, console: &Console) -> Result<(), F
         server.address(),
         keys.display()
     ));
+    console.note(&format!("serve: console at {scheme}://{}/console/", server.address()));
     if let Some(metrics) = metrics {
         console.note(&format!("serve: counters at http://{metrics}/metrics"));
     }
