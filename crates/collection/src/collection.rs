@@ -418,6 +418,13 @@ impl Collection {
         self.shared.refresh()
     }
 
+    /// Gives up writing. The next write of this handle takes over again, from whoever writes then. Until it
+    /// does, [`Collection::refresh`] loads what others write. Segments that are being written or merged in the
+    /// background are not published any more; their rows are in the log or in other segments.
+    pub fn release(&self) {
+        self.shared.release();
+    }
+
     /// Returns the size in bytes of the largest batch that goes through the log and memory. A larger batch is
     /// written as a segment at once.
     pub fn largest_batch_bytes(&self) -> u64 {

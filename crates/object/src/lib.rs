@@ -5,6 +5,7 @@
 //! * `BucketStore`: the [`Store`](bathyal_store::Store) whose generations are in a bucket.
 //! * `tier`: a tier whose reads are ranges of an object; near reads share one request.
 //! * `client`: sends requests, with limits, retries and hedged requests.
+//! * `Claims`: numbered objects by which processes agree on one of them.
 //! * `Cache`: a cache in memory and on local disk in front of all stores of a process.
 //! * [`Shaper`]: delays the requests to a store, to emulate a slower one in studies.
 //!
@@ -22,6 +23,8 @@ mod bucket;
 #[cfg(feature = "client")]
 mod cache;
 #[cfg(feature = "client")]
+mod claims;
+#[cfg(feature = "client")]
 pub mod client;
 mod connect;
 mod pruning;
@@ -35,6 +38,8 @@ pub mod tier;
 pub use bucket::BucketStore;
 #[cfg(feature = "client")]
 pub use cache::Cache;
+#[cfg(feature = "client")]
+pub use claims::Claims;
 pub use connect::{CacheOptions, CachePolicy, CacheStatus, ObjectUrl, StoreOptions};
 pub use pruning::{PruneOptions, PruneReport};
 pub use shaper::{Shaper, Shaping, SlowDown};

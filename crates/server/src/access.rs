@@ -5,6 +5,7 @@ use crate::keys::{Grant, Right};
 use crate::names::EntryName;
 use crate::state::Shared;
 use axum::extract::{FromRequestParts, Path, Request, State};
+use axum::http::Extensions;
 use axum::http::request::Parts;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -29,7 +30,12 @@ pub(crate) async fn authenticate(
 
 /// Returns the rights of a request.
 pub(crate) fn grant_of(parts: &Parts) -> Result<&Grant, Refusal> {
-    parts.extensions.get::<Grant>().ok_or_else(|| Refusal::new(Kind::Internal, "a request without a key"))
+    grant_in(&parts.extensions)
+}
+
+/// Returns the rights of a request with these extensions.
+pub(crate) fn grant_in(extensions: &Extensions) -> Result<&Grant, Refusal> {
+    extensions.get::<Grant>().ok_or_else(|| Refusal::new(Kind::Internal, "a request without a key"))
 }
 
 /// Returns the name in the address of a request, if its key has the right to it.

@@ -86,7 +86,8 @@ impl FromRequest<Arc<Shared>> for WholeBody {
     }
 }
 
-fn too_large(limit: u64) -> Refusal {
+/// Returns the refusal of a body of more than `limit` bytes.
+pub(crate) fn too_large(limit: u64) -> Refusal {
     let message = format!("the body is longer than {limit} bytes; send fewer rows at once");
     Refusal::with_status(StatusCode::PAYLOAD_TOO_LARGE, Kind::InvalidArgument, message)
 }

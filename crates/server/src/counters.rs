@@ -1,6 +1,7 @@
 //! Counts requests by operation, status and time.
 
 use serde::Serialize;
+use crate::forward::ForwardCounters;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,6 +19,7 @@ pub(crate) struct Counters {
     by_operation: Mutex<BTreeMap<OperationKey, OperationCounts>>,
     /// Requests that are being answered.
     pub(crate) in_flight: AtomicU64,
+    pub(crate) forwarded: ForwardCounters,
 }
 
 /// An operation and the status of its answers.
@@ -85,6 +87,14 @@ impl Counters {
         let _ = writeln!(text, "# TYPE bathyal_server_requests_in_flight gauge");
         let in_flight = self.in_flight.load(Ordering::Relaxed);
         let _ = writeln!(text, "bathyal_server_requests_in_flight {in_flight}");
+        let forwarded = "bathyal_server_forwarded_requests_total";
+        let _ = writeln!(text, "# HELP {forwarded} Changes that were sent to the server that writes.");
+        let _ = writeln!(text, "# TYPE {forwarded} counter");
+        let ForwardCounters { answered, failed } = &self.forwarded;
+        for (outcome, count) in [("answered", answered), ("failed", failed)] {
+            let count = count.load(Ordering::Relaxed);
+            let _ = writeln!(text, "{forwarded}{{outcome=\"{outcome}\"}} {count}");
+        }
         let _ = writeln!(text, "# HELP {name} Times of requests, by operation and status.");
         let _ = writeln!(text, "# TYPE {name} histogram");
         for (OperationKey { method, path, status }, counts) in self.operations().iter() {

@@ -1,6 +1,7 @@
 //! The collections and indexes of the served folder, and those of them that are open.
 
 use crate::failure::Refusal;
+use crate::lease::Lease;
 use crate::names::EntryName;
 use bathyal_collection::{
     Collection, CollectionOptions, CopiedCollection, DEFAULT_WRITE_MEMORY_BYTES, EntryKind, ListingEntry,
@@ -34,6 +35,8 @@ pub(crate) struct Entries {
     /// The age from which changes of other processes are looked for.
     refresh: Duration,
     audit: Option<AuditOptions>,
+    /// Says if this server writes.
+    lease: Arc<Lease>,
     /// When the folder was last listed for [`Entries::check`].
     checked: Mutex<Option<Instant>>,
     collections: OpenHandles<OpenCollection>,
@@ -44,6 +47,9 @@ pub(crate) struct Entries {
 pub(crate) struct OpenCollection {
     collection: Collection,
     refreshed: Mutex<Instant>,
+    /// True after a change that another server has done for a client of this one: the client expects to see
+    /// it.
+    changed: AtomicBool,
 }
 
 impl Deref for OpenCollection {
@@ -56,20 +62,25 @@ impl Deref for OpenCollection {
 
 impl OpenCollection {
     fn new(collection: Collection) -> OpenCollection {
-        OpenCollection { collection, refreshed: Mutex::new(Instant::now()) }
+        OpenCollection { collection, refreshed: Mutex::new(Instant::now()), changed: AtomicBool::new(false) }
     }
 
     /// Returns true if its content is not older than `age`. Does not wait.
     fn is_recent(&self, age: Duration) -> bool {
-        self.refreshed.try_lock().is_ok_and(|refreshed| refreshed.elapsed() < age)
+        !self.changed.load(Ordering::Acquire)
+            && self.refreshed.try_lock().is_ok_and(|refreshed| refreshed.elapsed() < age)
     }
 
     /// Reads the changes of other processes if the content is older than `age`. Callers that come meanwhile
     /// wait.
-    fn refresh_after(&self, age: Duration) -> Result<(), Refusal> {
+    fn refresh_after(&self, age: Duration, lease: &Lease) -> Result<(), Refusal> {
         let mut refreshed = self.refreshed.lock().unwrap_or_else(PoisonError::into_inner);
-        if refreshed.elapsed() >= age {
+        if self.changed.swap(false, Ordering::AcqRel) || refreshed.elapsed() >= age {
             let now = Instant::now();
+            if !lease.is_held() {
+                // A collection that this server has written to would be taken for up to date.
+                self.collection.release();
+            }
             self.collection.refresh()?;
             *refreshed = now;
         }
@@ -86,6 +97,7 @@ pub(crate) struct EntryOptions {
     pub(crate) most_open: usize,
     pub(crate) refresh: Duration,
     pub(crate) audit: Option<AuditOptions>,
+    pub(crate) lease: Arc<Lease>,
 }
 
 /// Handles that are open, by their names.
@@ -212,7 +224,7 @@ impl<T> OpenHandles<T> {
 
 impl Entries {
     pub(crate) fn new(options: EntryOptions) -> Entries {
-        let EntryOptions { data, store, index, write_memory_bytes, most_open, refresh, audit } = options;
+        let EntryOptions { data, store, index, write_memory_bytes, most_open, refresh, audit, lease } = options;
         Entries {
             data,
             store,
@@ -221,6 +233,7 @@ impl Entries {
             most_open,
             refresh,
             audit,
+            lease,
             checked: Mutex::default(),
             collections: OpenHandles::default(),
             indexes: OpenHandles::default(),
@@ -280,8 +293,28 @@ impl Entries {
                 .map(OpenCollection::new)
                 .map_err(|error| missing(name, "collection", error.into()))
         })?;
-        open.refresh_after(self.refresh)?;
+        open.refresh_after(self.refresh, &self.lease)
+            .map_err(|refusal| missing(name, "collection", refusal))?;
         Ok(open)
+    }
+
+    /// Returns a collection that is about to be changed.
+    pub(crate) fn collection_to_change(&self, name: &EntryName) -> Result<Arc<OpenCollection>, Refusal> {
+        let open = self.collection(name)?;
+        // As late as possible: a server that has lost the lease must not take the log from the one that has
+        // it.
+        self.lease.check()?;
+        Ok(open)
+    }
+
+    /// Notes a change that another server has done for a client of this one: of a collection, or of any. The
+    /// next request sees it.
+    pub(crate) fn note_change(&self, name: Option<&EntryName>) {
+        let changed: Vec<_> = match name {
+            Some(name) => self.collections.opened(name).into_iter().collect(),
+            None => self.collections.all().into_iter().map(|(_, open)| open).collect(),
+        };
+        changed.iter().for_each(|open| open.changed.store(true, Ordering::Release));
     }
 
     /// Creates a collection.
@@ -290,6 +323,7 @@ impl Entries {
         let mut created = false;
         let open = self.collections.get(name, self.most_open, || {
             created = true;
+            self.lease.check()?;
             Ok(OpenCollection::new(Collection::create(&path, schema, &self.collection_options())?))
         })?;
         if !created {
@@ -330,6 +364,7 @@ impl Entries {
             std::thread::sleep(DELETE_POLL);
         }
         *place = None;
+        self.lease.check()?;
         Collection::remove(path, &self.store).map_err(|error| missing(name, "collection", error.into()))
     }
 
@@ -341,6 +376,7 @@ impl Entries {
         progress: &dyn Progress,
     ) -> Result<CopiedCollection, Refusal> {
         let path = self.path(to)?;
+        self.lease.check()?;
         Ok(from.copy_to(&path, &self.store, progress)?)
     }
 

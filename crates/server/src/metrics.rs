@@ -28,6 +28,10 @@ pub(crate) fn router(shared: &Arc<Shared>, is_local: bool) -> Router {
 async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
     let mut own = String::new();
     shared.counters.write_prometheus(&mut own);
+    own +=
+        "# HELP bathyal_server_writes 1 if this server writes, 0 if it forwards changes or has had none.\n";
+    own += "# TYPE bathyal_server_writes gauge\n";
+    own += &format!("bathyal_server_writes {}\n", u8::from(shared.lease.is_held()));
     let collections = shared.entries.open_collections();
     let collections = collections.iter().map(|(name, collection)| {
         let mut stats = collection.stats();

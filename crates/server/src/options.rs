@@ -21,6 +21,13 @@ const MAX_OPEN: usize = 256;
 /// How old the content of a collection may be that another process writes.
 const REFRESH: Duration = Duration::from_secs(1);
 
+/// How long a server may write to a bucket after it has renewed its lease. Longer than the pauses of most
+/// machines and stores, since a holder that is only slow is replaced as well; shorter than the time of a
+/// request, so that writes that wait for another holder are still done.
+const LEASE: Duration = Duration::from_secs(10);
+/// The shortest lease: it is renewed three times meanwhile, and a request to a store takes some 100 ms.
+pub(crate) const MIN_LEASE: Duration = Duration::from_millis(100);
+
 /// The certificate and the private key of a server, in PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
@@ -91,6 +98,15 @@ pub struct ServerOptions {
     /// How old the content of a collection may be that another process writes. A request that finds it older
     /// reads the changes first.
     pub refresh: Duration,
+    /// The address under which other servers of the same data reach this one, `http://HOST:PORT` or
+    /// `https://HOST:PORT`; `None` means `listen`, if that is the address of one machine.
+    pub advertise: Option<String>,
+    /// How long this server may write to a bucket after it has renewed its lease; at least 100 ms. A server
+    /// that does not answer any more is replaced after some 1.3 times as long.
+    pub lease: Duration,
+    /// Certificates in PEM of those who issue the certificates of the other servers; `None` means those that
+    /// the system trusts.
+    pub peer_certificates: Option<PathBuf>,
     /// Searches that take longer are logged with how they were answered; `None` logs none.
     pub slow: Option<Duration>,
     /// The audit of live searches of each collection and index; `None` audits none.
@@ -113,6 +129,9 @@ impl ServerOptions {
             limits: RequestLimits::default(),
             open: MAX_OPEN,
             refresh: REFRESH,
+            advertise: None,
+            lease: LEASE,
+            peer_certificates: None,
             slow: None,
             audit: None,
         }

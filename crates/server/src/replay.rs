@@ -103,6 +103,11 @@ impl Replays {
     }
 }
 
+/// Returns true if a request has an idempotency key.
+pub(crate) fn has_key(headers: &HeaderMap) -> bool {
+    headers.contains_key(HEADER)
+}
+
 /// Returns the idempotency key of a request.
 fn key_of(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
     let Some(value) = headers.get(HEADER) else { return Ok(None) };

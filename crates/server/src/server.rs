@@ -5,10 +5,12 @@ use crate::body_memory::BodyMemory;
 use crate::counters::Counters;
 use crate::entries::{Entries, EntryOptions};
 use crate::failure::ServerError;
+use crate::forward::{Peers, is_loopback};
 use crate::gate::Gate;
 use crate::keys::Keys;
+use crate::lease::{Lease, is_address};
 use crate::listen::Listener;
-use crate::options::ServerOptions;
+use crate::options::{MIN_LEASE, ServerOptions};
 use crate::places::Places;
 use crate::replay::Replays;
 use crate::routes;
@@ -16,7 +18,8 @@ use crate::state::Shared;
 use crate::tls::Certificates;
 use crate::work::{WORK_THREADS, Work};
 use axum::Router;
-use std::net::SocketAddr;
+use axum::http::Uri;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -30,6 +33,8 @@ use tokio_rustls::TlsAcceptor;
 const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
 /// The most time in which requests end when the server stops.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Threads besides those for work and searches: for the lease, names of other servers, and the readiness.
+const OTHER_THREADS: usize = 4;
 /// Batches of searches that are answered at the same time: while one reads, another compares.
 const SEARCH_BATCHES: usize = 12;
 
@@ -49,7 +54,8 @@ impl Server {
     /// with a key that may do everything.
     ///
     /// # Errors
-    /// [`ServerError::Option`] for plain HTTP at an address that other machines reach;
+    /// [`ServerError::Option`] for plain HTTP at an address that other machines reach, or an address for other
+    /// servers that is none;
     /// [`ServerError::Content`] for keys or a certificate that cannot be used; [`ServerError::System`] if the
     /// address cannot be used; [`ServerError::File`].
     pub fn start(options: ServerOptions) -> Result<Server, ServerError> {
@@ -57,39 +63,42 @@ impl Server {
         if let Some(audit) = &options.audit {
             audit.check().map_err(|error| ServerError::Option(error.to_string()))?;
         }
+        check_lease(&options)?;
         let certificates = options.tls.as_ref().map(Certificates::read).transpose()?;
         let tls = certificates.clone().map(Certificates::configuration).transpose()?;
         let tls = tls.map(|configuration| TlsAcceptor::from(Arc::new(configuration)));
+        let peers = Peers::new(&options)?;
         let (keys, made_keys) = Keys::read_or_create(&options.keys)?;
         make_folder(&options)?;
         let runtime = Builder::new_multi_thread()
             .enable_all()
             .thread_name("bathyal-server")
-            .max_blocking_threads(WORK_THREADS + SEARCH_BATCHES + 1)
+            .max_blocking_threads(WORK_THREADS + SEARCH_BATCHES + OTHER_THREADS)
             .build()
             .map_err(|source| ServerError::System { what: "cannot start the threads".into(), source })?;
-        let shared = Arc::new(shared(&options, keys));
+        let (socket, address) = bind(&runtime, options.listen)?;
+        let shared = Arc::new(shared(&options, (keys, peers), address)?);
+        shared.lease.keep().map_err(|source| ServerError::System {
+            what: "cannot start the thread of the lease".into(),
+            source,
+        })?;
         let (stopping, stopped) = watch::channel(false);
         let mut serving = Vec::new();
-        let mut listen =
-            |address: SocketAddr, tls: Option<TlsAcceptor>, router: Router| -> Result<_, ServerError> {
-                let socket = runtime.block_on(TcpListener::bind(address));
-                let socket = socket.map_err(|source| ServerError::System {
-                    what: format!("cannot listen at {address}"),
-                    source,
-                })?;
-                let address = socket.local_addr().unwrap_or(address);
-                let listener = Listener { socket, tls, router, limits: options.limits };
-                serving.push(runtime.spawn(listener.serve(stopped.clone(), PATIENCE)));
-                Ok(address)
-            };
-        let metrics = options.metrics.map(|address| {
-            let is_local = address.ip().is_loopback();
-            let router = crate::metrics::router(&shared, is_local);
-            listen(address, tls.clone().filter(|_| !is_local), router)
-        });
-        let metrics = metrics.transpose()?;
-        let address = listen(options.listen, tls, routes::router(&shared))?;
+        let mut serve = |socket: TcpListener, tls: Option<TlsAcceptor>, router: Router| {
+            let listener = Listener { socket, tls, router, limits: options.limits };
+            serving.push(runtime.spawn(listener.serve(stopped.clone(), PATIENCE)));
+        };
+        let metrics = match options.metrics {
+            None => None,
+            Some(address) => {
+                let is_local = address.ip().is_loopback();
+                let (socket, address) = bind(&runtime, address)?;
+                let router = crate::metrics::router(&shared, is_local);
+                serve(socket, tls.clone().filter(|_| !is_local), router);
+                Some(address)
+            }
+        };
+        serve(socket, tls, routes::router(&shared));
         runtime.spawn(reload(shared.clone(), certificates, stopped));
         Ok(Server { runtime: Some(runtime), shared, stopping, serving, address, metrics, made_keys })
     }
@@ -128,6 +137,71 @@ impl Drop for Server {
             runtime.shutdown_timeout(PATIENCE);
         }
         self.shared.entries.close();
+        self.shared.lease.release();
+    }
+}
+
+/// Listens at an address. Returns it with the port that was chosen if none was given.
+fn bind(runtime: &Runtime, address: SocketAddr) -> Result<(TcpListener, SocketAddr), ServerError> {
+    let socket = runtime.block_on(TcpListener::bind(address));
+    let socket = socket
+        .map_err(|source| ServerError::System { what: format!("cannot listen at {address}"), source })?;
+    let address = socket.local_addr().unwrap_or(address);
+    Ok((socket, address))
+}
+
+/// Checks the options about other servers of the same data.
+fn check_lease(options: &ServerOptions) -> Result<(), ServerError> {
+    if options.lease < MIN_LEASE {
+        let message = format!(
+            "--lease is {} ms; it has to be at least {} ms",
+            options.lease.as_millis(),
+            MIN_LEASE.as_millis()
+        );
+        return Err(ServerError::Option(message));
+    }
+    let Some(text) = &options.advertise else { return Ok(()) };
+    let refuse = |reason: &str| {
+        let message =
+            format!("--advertise is {text:?}: {reason}; expected http://HOST:PORT or https://HOST:PORT");
+        Err(ServerError::Option(message))
+    };
+    let Ok(url) = text.parse::<Uri>() else { return refuse("it is no address") };
+    if !matches!(url.scheme_str(), Some("http" | "https")) || url.host().is_none_or(str::is_empty) {
+        return refuse("it has no scheme or no host");
+    }
+    let has_user = url.authority().is_some_and(|authority| authority.as_str().contains('@'));
+    if has_user || !matches!(url.path(), "" | "/") || url.query().is_some() {
+        return refuse("it has more than a scheme, a host and a port");
+    }
+    if url.scheme_str() == Some("http") && !options.insecure && !is_loopback(&url) {
+        return refuse(
+            "other servers would send keys there unencrypted; give an https:// address, or --insecure if \
+             something in between encrypts",
+        );
+    }
+    Ok(())
+}
+
+/// Returns the address under which other servers of the same data reach a server that listens at `address`.
+fn address_for_others(options: &ServerOptions, address: SocketAddr) -> Option<String> {
+    if let Some(given) = &options.advertise {
+        return Some(given.clone());
+    }
+    let scheme = if options.tls.is_some() { "https" } else { "http" };
+    match address.ip() {
+        ip if !ip.is_unspecified() => Some(format!("{scheme}://{address}")),
+        // The other servers of a folder are usually on the same machine.
+        IpAddr::V4(_) if !is_address(&options.data) => {
+            Some(format!("{scheme}://127.0.0.1:{}", address.port()))
+        }
+        IpAddr::V6(_) if !is_address(&options.data) => Some(format!("{scheme}://[::1]:{}", address.port())),
+        _ => {
+            tracing::warn!(
+                "other servers of the same data cannot reach this one; give --advertise to start several"
+            );
+            None
+        }
     }
 }
 
@@ -145,8 +219,7 @@ fn check_encryption(options: &ServerOptions) -> Result<(), ServerError> {
 
 /// Makes the folder of the data, unless it is in a store.
 fn make_folder(options: &ServerOptions) -> Result<(), ServerError> {
-    let is_address = options.data.to_str().is_some_and(|text| text.contains("://"));
-    if is_address {
+    if is_address(&options.data) {
         return Ok(());
     }
     std::fs::create_dir_all(&options.data).map_err(|source| ServerError::File {
@@ -157,7 +230,14 @@ fn make_folder(options: &ServerOptions) -> Result<(), ServerError> {
 }
 
 /// Returns what all requests share.
-fn shared(options: &ServerOptions, keys: Keys) -> Shared {
+fn shared(
+    options: &ServerOptions,
+    (keys, peers): (Keys, Peers),
+    address: SocketAddr,
+) -> Result<Shared, ServerError> {
+    let address = address_for_others(options, address);
+    let lease = Lease::new(options, address.as_deref());
+    let lease = lease.map(Arc::new).map_err(|refusal| ServerError::Option(refusal.message))?;
     let limits = options.limits;
     let searches = BatchLimits {
         threads: Arc::new(Semaphore::new(SEARCH_BATCHES)),
@@ -172,10 +252,13 @@ fn shared(options: &ServerOptions, keys: Keys) -> Shared {
         most_open: options.open,
         refresh: options.refresh,
         audit: options.audit,
+        lease: lease.clone(),
     });
-    Shared {
+    Ok(Shared {
         gate: Gate::new(options.keys.clone(), keys),
         entries: Arc::new(entries),
+        lease,
+        peers,
         limits,
         body_memory: BodyMemory::new(limits.memory_bytes),
         work: Work::new(limits.waiting, limits.time, options.data.clone()),
@@ -185,7 +268,7 @@ fn shared(options: &ServerOptions, keys: Keys) -> Shared {
         counters: Counters::default(),
         slow: options.slow,
         stopping: AtomicBool::new(false),
-    }
+    })
 }
 
 /// Reads keys and certificates again when their files change.

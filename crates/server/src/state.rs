@@ -6,7 +6,9 @@ use crate::collection_search::CollectionSearch;
 use crate::counters::Counters;
 use crate::entries::Entries;
 use crate::failure::Refusal;
+use crate::forward::Peers;
 use crate::gate::Gate;
+use crate::lease::Lease;
 use crate::names::EntryName;
 use crate::options::RequestLimits;
 use crate::places::Places;
@@ -20,6 +22,9 @@ use std::time::{Duration, Instant};
 pub(crate) struct Shared {
     pub(crate) gate: Gate,
     pub(crate) entries: Arc<Entries>,
+    /// Says which server writes.
+    pub(crate) lease: Arc<Lease>,
+    pub(crate) peers: Peers,
     pub(crate) limits: RequestLimits,
     pub(crate) body_memory: BodyMemory,
     pub(crate) work: Work,

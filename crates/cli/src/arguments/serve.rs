@@ -116,6 +116,9 @@ pub struct ServeArguments {
         hide_env_values = true
     )]
     pub refresh: u64,
+    /// How servers of the same DATA find each other
+    #[command(flatten)]
+    pub others: OthersArguments,
     /// Log searches that take longer, in milliseconds, with how they were answered
     #[arg(long, value_name = "MS", env = "BATHYAL_SERVE_SLOW", hide_env_values = true)]
     pub slow: Option<u64>,
@@ -144,6 +147,28 @@ pub struct ServeArguments {
     /// How the store of DATA is reached
     #[command(flatten)]
     pub store: StoreArguments,
+}
+
+/// How servers of the same data find each other.
+#[derive(Debug, Args)]
+pub struct OthersArguments {
+    /// Address under which other servers of the same DATA reach this one [default: that of --listen]
+    #[arg(long, value_name = "URL", env = "BATHYAL_SERVE_ADVERTISE", hide_env_values = true)]
+    pub advertise: Option<String>,
+    /// Seconds for which the server that writes to a bucket does so after each sign of life; one that is
+    /// silent for a quarter longer is replaced
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 10,
+        value_parser = clap::value_parser!(u64).range(1..=3600),
+        env = "BATHYAL_SERVE_LEASE",
+        hide_env_values = true
+    )]
+    pub lease: u64,
+    /// Certificates in PEM of those who issue the certificates of other servers [default: those of the system]
+    #[arg(long, value_name = "FILE", env = "BATHYAL_SERVE_PEER_CA", hide_env_values = true)]
+    pub peer_ca: Option<PathBuf>,
 }
 
 /// Limits of requests.

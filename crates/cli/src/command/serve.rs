@@ -43,6 +43,9 @@ pub(super) fn run(arguments: &ServeArguments, console: &Console) -> Result<(), F
         limits: arguments.limits.limits(),
         open: arguments.open as usize,
         refresh: Duration::from_millis(arguments.refresh),
+        advertise: arguments.others.advertise.clone(),
+        lease: Duration::from_secs(arguments.others.lease),
+        peer_certificates: arguments.others.peer_ca.clone(),
         slow: arguments.slow.map(Duration::from_millis),
         audit: arguments.audit.map(|share| AuditOptions { share, ..AuditOptions::default() }),
         ..ServerOptions::new(data, &keys)

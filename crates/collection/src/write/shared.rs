@@ -66,6 +66,11 @@ impl Shared {
         self.writer().refresh()
     }
 
+    /// Releases the log, even while segments are written or merged in the background.
+    pub(crate) fn release(&self) {
+        self.writer().close();
+    }
+
     /// Waits for the segment that is being written, stops merges, and releases the log.
     pub(crate) fn close(&self) {
         self.background.close();

@@ -81,7 +81,7 @@ impl ChangeRequest {
         let work = async move {
             let entries = state.entries.clone();
             let work = move |control: Control<'_>| {
-                let collection = entries.collection(&name)?;
+                let collection = entries.collection_to_change(&name)?;
                 let written = change(&collection, &body, control)?;
                 to_json(&WrittenAnswer::from(written))
             };

@@ -187,7 +187,7 @@ pub(super) async fn audit(
     body: JsonBody<GivenAudit>,
 ) -> Result<Response, Refusal> {
     let given = body.content;
-    super::long_work::run(&shared, name, move |collection, progress| -> Result<AuditReport, Refusal> {
+    super::long_work::run(&shared, (name, false), move |collection, progress| -> Result<AuditReport, Refusal> {
         let queries = audited_queries(collection, &given)?;
         let (filter, schema) = (given.filter.as_ref(), collection.schema());
         let search = SearchRequest {

@@ -41,15 +41,28 @@ impl Progress for RequestProgress<'_> {
     }
 }
 
-/// Runs work on a collection, however long it takes, and returns its report.
-pub(super) async fn run<T: Serialize>(
+/// Runs work that changes a collection, however long it takes, and returns its report.
+async fn run_change<T: Serialize>(
     shared: &Shared,
     name: EntryName,
     work: impl FnOnce(&Collection, &dyn Progress) -> Result<T, Refusal> + Send + 'static,
 ) -> Result<Response, Refusal> {
+    run(shared, (name, true), work).await
+}
+
+/// Runs work on the collection of a name, however long it takes, and returns its report. With true, it
+/// changes the collection.
+pub(super) async fn run<T: Serialize>(
+    shared: &Shared,
+    (name, is_change): (EntryName, bool),
+    work: impl FnOnce(&Collection, &dyn Progress) -> Result<T, Refusal> + Send + 'static,
+) -> Result<Response, Refusal> {
     let entries = shared.entries.clone();
     let report = shared.work.run_long(move |cancel| {
-        let collection = entries.collection(&name)?;
+        let collection = match is_change {
+            true => entries.collection_to_change(&name)?,
+            false => entries.collection(&name)?,
+        };
         to_json(&work(&collection, &RequestProgress(cancel))?)
     });
     Ok(json_text(StatusCode::OK, report.await?))
@@ -65,7 +78,7 @@ pub(super) async fn flush(
     State(shared): State<Arc<Shared>>,
     Writable(name): Writable,
 ) -> Result<Response, Refusal> {
-    run(&shared, name, |collection, _| {
+    run_change(&shared, name, |collection, _| {
         collection.flush()?;
         Ok(NoOptions {})
     })
@@ -94,7 +107,7 @@ pub(super) async fn compact(
     body: JsonBody<GivenCompaction>,
 ) -> Result<Response, Refusal> {
     let options = CompactOptions { full: body.content.full };
-    run(&shared, name, move |collection, progress| -> Result<CompactionReport, Refusal> {
+    run_change(&shared, name, move |collection, progress| -> Result<CompactionReport, Refusal> {
         Ok(collection.compact(&options, progress)?)
     })
     .await
@@ -117,7 +130,10 @@ pub(super) async fn verify(
     State(shared): State<Arc<Shared>>,
     Readable(name): Readable,
 ) -> Result<Response, Refusal> {
-    run(&shared, name, |collection, progress| Ok(FaultsAnswer { faults: collection.verify(progress)? })).await
+    run(&shared, (name, false), |collection, progress| {
+        Ok(FaultsAnswer { faults: collection.verify(progress)? })
+    })
+    .await
 }
 
 /// The searches to prepare for.
@@ -183,7 +199,7 @@ pub(super) async fn copy(
     let to: EntryName = body.content.to.parse().map_err(Refusal::invalid)?;
     grant.check(Right::Write, &to)?;
     let entries = shared.entries.clone();
-    run(&shared, name, move |collection, progress| -> Result<CopiedCollection, Refusal> {
+    run(&shared, (name, false), move |collection, progress| -> Result<CopiedCollection, Refusal> {
         entries.copy(collection, &to, progress)
     })
     .await
@@ -215,7 +231,7 @@ pub(super) async fn calibrate(
     body: JsonBody<GivenCalibration>,
 ) -> Result<Response, Refusal> {
     let GivenCalibration { queries, field, name: calibration } = body.content;
-    run(&shared, name, move |collection, progress| -> Result<CalibrationReport, Refusal> {
+    run_change(&shared, name, move |collection, progress| -> Result<CalibrationReport, Refusal> {
         let schema = collection.schema();
         let shape = &schema.vectors[schema.field(field.as_deref())?];
         if queries.is_empty() {

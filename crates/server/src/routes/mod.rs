@@ -11,6 +11,7 @@ mod rows;
 mod sample_map;
 mod search;
 mod status;
+mod to_writer;
 mod wire;
 
 use crate::access::authenticate;
@@ -94,7 +95,9 @@ pub fn openapi() -> Document {
 /// Returns everything that a server answers.
 pub(crate) fn router(shared: &Arc<Shared>) -> Router {
     let (operations, _) = operations().split_for_parts();
-    let operations = operations.layer(from_fn_with_state(shared.clone(), authenticate));
+    let operations = operations
+        .layer(from_fn_with_state(shared.clone(), to_writer::to_writer))
+        .layer(from_fn_with_state(shared.clone(), authenticate));
     operations
         .route("/v1/openapi.json", get(status::description))
         .route("/health/live", get(status::live))

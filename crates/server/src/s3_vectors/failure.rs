@@ -58,6 +58,17 @@ impl ApiError {
         ApiError::new(StatusCode::PAYMENT_REQUIRED, "ServiceQuotaExceededException", message)
     }
 
+    /// The failure of a change that another server should do. That it is not meant keeps its status, by which
+    /// the server that has forwarded the change knows it.
+    pub(super) fn of_place(refusal: Refusal) -> ApiError {
+        match refusal.status {
+            StatusCode::MISDIRECTED_REQUEST => {
+                ApiError::new(refusal.status, "ServiceUnavailableException", refusal.message)
+            }
+            _ => refusal.into(),
+        }
+    }
+
     pub(super) fn internal(message: impl Into<String>) -> ApiError {
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalServerException", message)
     }

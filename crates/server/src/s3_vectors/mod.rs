@@ -17,14 +17,16 @@ mod signature;
 mod tags;
 mod vectors;
 
+use crate::forward::Placed;
 use crate::state::Shared;
 use axum::Router;
 use axum::extract::{Request, State};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use bathyal_tier::Control;
 use caller::{Api, Caller, Outcome};
-use request::{SignedRequest, on_thread};
+use request::{SignedRequest, on_thread, to_writer};
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 
@@ -48,6 +50,48 @@ where
         };
         answered(outcome.await)
     })
+}
+
+/// Returns the route of an operation that changes something: the server that writes does it.
+fn change<T>(run: fn(&Caller, T, Control<'_>) -> Outcome) -> MethodRouter<Arc<Api>>
+where
+    T: DeserializeOwned + Send + 'static,
+{
+    post(move |State(api): State<Arc<Api>>, request: Request| async move {
+        let request = match to_writer(&api, request).await {
+            Ok(Placed::Here(request)) => request,
+            Ok(Placed::There(response)) => return response,
+            Err(error) => return error.into_response(),
+        };
+        let outcome = async {
+            let request = SignedRequest::read(&api, request).await?;
+            on_thread(&api.shared, move |control| run(&request.caller, request.input()?, control)).await
+        };
+        answered_change(&api, outcome.await)
+    })
+}
+
+/// Returns the outcome of a change as an answer.
+fn answered_change(api: &Api, outcome: Outcome) -> Response {
+    let response = answered(outcome);
+    if response.status() == StatusCode::SERVICE_UNAVAILABLE {
+        // Perhaps because another server has taken over.
+        api.shared.lease.doubt();
+    }
+    response
+}
+
+/// Answers a change of the tags of a resource.
+async fn on_changed_tags(
+    api: Arc<Api>,
+    request: Request,
+    run: fn(&SignedRequest, &str) -> Outcome,
+) -> Response {
+    match to_writer(&api, request).await {
+        Ok(Placed::Here(request)) => on_tags(api, request, run).await,
+        Ok(Placed::There(response)) => response,
+        Err(error) => error.into_response(),
+    }
 }
 
 /// Answers an operation on the tags of a resource, whose ARN is in the address.
@@ -74,27 +118,27 @@ async fn query_vectors(State(api): State<Arc<Api>>, request: Request) -> Respons
 /// Returns the operations of the API.
 pub(crate) fn router(shared: &Arc<Shared>) -> Router {
     let tags = get(|State(api): State<Arc<Api>>, request: Request| on_tags(api, request, tags::list))
-        .post(|State(api): State<Arc<Api>>, request: Request| on_tags(api, request, tags::tag))
-        .delete(|State(api): State<Arc<Api>>, request: Request| on_tags(api, request, tags::untag));
+        .post(|State(api): State<Arc<Api>>, request: Request| on_changed_tags(api, request, tags::tag))
+        .delete(|State(api): State<Arc<Api>>, request: Request| on_changed_tags(api, request, tags::untag));
     Router::new()
-        .route("/CreateVectorBucket", operation(buckets::create))
+        .route("/CreateVectorBucket", change(buckets::create))
         .route("/GetVectorBucket", operation(buckets::get))
         .route("/ListVectorBuckets", operation(buckets::list))
-        .route("/DeleteVectorBucket", operation(buckets::delete))
+        .route("/DeleteVectorBucket", change(buckets::delete))
         .route("/PutVectorBucketPolicy", operation(buckets::put_policy))
         .route("/GetVectorBucketPolicy", operation(buckets::get_policy))
         .route("/DeleteVectorBucketPolicy", operation(buckets::delete_policy))
         .route("/PutVectorBucketDefaultIndexMode", operation(buckets::put_mode))
-        .route("/CreateIndex", operation(indexes::create))
+        .route("/CreateIndex", change(indexes::create))
         .route("/GetIndex", operation(indexes::get))
         .route("/ListIndexes", operation(indexes::list))
-        .route("/DeleteIndex", operation(indexes::delete))
+        .route("/DeleteIndex", change(indexes::delete))
         .route("/UpdateIndexMode", operation(indexes::update_mode))
         .route("/UpdateMetadataConfiguration", operation(indexes::update_metadata))
-        .route("/PutVectors", operation(vectors::put))
+        .route("/PutVectors", change(vectors::put))
         .route("/GetVectors", operation(vectors::get))
         .route("/ListVectors", operation(vectors::list))
-        .route("/DeleteVectors", operation(vectors::delete))
+        .route("/DeleteVectors", change(vectors::delete))
         .route("/QueryVectors", post(query_vectors))
         .route("/tags/{*arn}", tags)
         .with_state(Arc::new(Api::new(shared.clone())))

@@ -126,7 +126,7 @@ impl<'a> Registry<'a> {
     /// Writes a record, and makes the collection at need.
     pub(super) fn put(&self, resource: &Resource, record: &impl Serialize) -> Result<(), ApiError> {
         let collection = match self.collection()? {
-            Some(collection) => collection,
+            Some(_) => self.entries.collection_to_change(&name()?)?,
             None => match self.entries.create(&name()?, schema()) {
                 Ok(collection) => collection,
                 Err(refusal) if refusal.kind == Kind::Exists => self.entries.collection(&name()?)?,
@@ -142,7 +142,8 @@ impl<'a> Registry<'a> {
     }
 
     pub(super) fn delete(&self, resource: &Resource) -> Result<(), ApiError> {
-        if let Some(collection) = self.collection()? {
+        if self.collection()?.is_some() {
+            let collection = self.entries.collection_to_change(&name()?)?;
             collection.delete(Ids::from_ids(IdKind::Text, &[Id::Text(key_of(resource))])?)?;
         }
         Ok(())

@@ -4,6 +4,8 @@ use super::caller::{Api, Caller, Outcome};
 use super::failure::ApiError;
 use super::signature::Claim;
 use crate::body::{json_bytes, read_whole};
+use crate::forward::{ChangeLimits, Placed, place};
+use crate::gate::SigningKey;
 use crate::state::Shared;
 use axum::body::Bytes;
 use axum::extract::Request;
@@ -32,10 +34,7 @@ impl SignedRequest {
     pub(super) async fn read(api: &Arc<Api>, request: Request) -> Result<SignedRequest, ApiError> {
         let (parts, body) = request.into_parts();
         let claim = Claim::read(&parts.headers, &parts.uri, Utc::now())?;
-        let signing = api.shared.gate.signing_key(&claim.key).ok_or_else(|| {
-            let message = "The security token included in the request is invalid: the server has no such key";
-            ApiError::signature("UnrecognizedClientException", message)
-        })?;
+        let signing = signing_key(api, &claim)?;
         tracing::Span::current().record("key", signing.grant.name.as_str());
         let told =
             parts.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
@@ -61,6 +60,30 @@ impl SignedRequest {
         serde_json::from_slice(body)
             .map_err(|error| ApiError::invalid(format!("the request is not as expected: {error}")))
     }
+}
+
+/// Finds out which server does a change, and sends it there if that is another one. That one checks the
+/// signature, which covers nothing that is changed on the way; here, only the key and the time are checked.
+pub(super) async fn to_writer(api: &Arc<Api>, request: Request) -> Result<Placed, ApiError> {
+    signing_key(api, &Claim::read(request.headers(), request.uri(), Utc::now())?)?;
+    let limits =
+        ChangeLimits { body_bytes: MAX_BODY_BYTES.min(api.shared.limits.body_bytes), is_long: false };
+    let placed = place(&api.shared, request, limits).await.map_err(ApiError::of_place)?;
+    if let Placed::There(response) = &placed
+        && response.status().is_success()
+    {
+        // The address does not say what was changed.
+        api.shared.entries.note_change(None);
+    }
+    Ok(placed)
+}
+
+/// Returns the key of a claim.
+fn signing_key(api: &Api, claim: &Claim) -> Result<SigningKey, ApiError> {
+    api.shared.gate.signing_key(&claim.key).ok_or_else(|| {
+        let message = "The security token included in the request is invalid: the server has no such key";
+        ApiError::signature("UnrecognizedClientException", message)
+    })
 }
 
 /// Runs `work` on a thread for work.

@@ -141,7 +141,12 @@ pub(super) fn opened(
 ) -> Result<(Arc<OpenCollection>, IndexRecord), ApiError> {
     let name = index_of(bucket, index, arn)?;
     let (collection, record) = caller.index(right, &name)?;
-    Ok((caller.api.shared.entries.collection(&collection)?, record))
+    let entries = &caller.api.shared.entries;
+    let open = match right {
+        Right::Read => entries.collection(&collection)?,
+        Right::Write => entries.collection_to_change(&collection)?,
+    };
+    Ok((open, record))
 }
 
 pub(super) fn put(caller: &Caller, input: NewVectors, _: Control<'_>) -> Outcome {

@@ -9,5 +9,7 @@ mod insight;
 mod limits;
 mod rows;
 mod search;
+mod server;
+mod several;
 mod stopping;
 mod tls;
