@@ -307,6 +307,13 @@ impl Entries {
         Ok(open)
     }
 
+    /// Closes a collection that another server has removed for a client of this one: one that is made later
+    /// under its name is another one.
+    pub(crate) fn forget(&self, name: &EntryName) {
+        let removed = self.collections.slots().remove(name);
+        drop(removed);
+    }
+
     /// Notes a change that another server has done for a client of this one: of a collection, or of any. The
     /// next request sees it.
     pub(crate) fn note_change(&self, name: Option<&EntryName>) {

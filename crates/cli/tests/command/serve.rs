@@ -196,10 +196,14 @@ fn what_cannot_be_served_is_refused_before_anything_is_made() {
         ("--insecure --tls-key x --tls-certificate y", "--insecure is for plain HTTP"),
         ("--slow 5 --log-level error", "--slow logs warnings"),
         ("--audit 0", "above 0 and at most 1"),
+        ("--advertise example.com:7700", "expected http://HOST:PORT"),
+        ("--advertise http://example.com:7700", "unencrypted"),
+        ("--lease 0", "--lease"),
     ] {
         bathyal(folder, &format!("serve data --keys k {options}")).fails(2, &[reason]);
     }
     bathyal(folder, "serve data --keys k --tls-key x --tls-certificate y").fails(1, &["y"]);
+    bathyal(folder, "serve data --keys k --peer-ca none.pem").fails(1, &["none.pem"]);
     assert!(!folder.join("k").exists() && !folder.join("data").exists());
     std::fs::write(folder.join("file"), "").unwrap();
     bathyal(folder, "serve file --keys k --listen 127.0.0.1:0").fails(1, &["cannot make the folder"]);

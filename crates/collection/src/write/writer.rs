@@ -30,6 +30,11 @@ use bathyal_index::cost::merging::ACTIVE_SHARE;
 use bathyal_tier::process::Share;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The interval at which a refresh from a store checks that the collection was not removed and made again:
+/// this takes a further request.
+const IDENTITY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The writer of an open collection. It is behind one lock.
 pub(super) struct Writer {
@@ -39,6 +44,8 @@ pub(super) struct Writer {
     /// Reads the logs that another process writes. It continues where the state ends. `None` if a single
     /// version was opened, which never changes.
     reader: Option<LogReader>,
+    /// When the latest version was last known to be of the same collection.
+    identified: Instant,
     /// `None` before the first write, and after an operation whose effect on the log is unknown.
     log: Option<LogWriter>,
     /// Number of times that the log was acquired.
@@ -82,6 +89,7 @@ impl Writer {
             content,
             changed: Arc::default(),
             reader,
+            identified: Instant::now(),
             log: None,
             epoch: 0,
             flush: Flush::Idle,
@@ -173,8 +181,9 @@ impl Writer {
         }
         let before = self.content.state();
         let newest = version::numbers(&self.content.place)?.last().copied();
+        let is_same = newest == Some(before.version.number) && self.is_same_collection(&before.version);
         // After any error, everything is read again.
-        if let Some(mut reader) = self.reader.take().filter(|_| newest == Some(before.version.number)) {
+        if let Some(mut reader) = self.reader.take().filter(|_| is_same) {
             let mut state = (*before).clone();
             let read = reader.read(&mut |sequence, change| {
                 // Changes that this handle has written are applied already.
@@ -201,6 +210,17 @@ impl Writer {
         self.reader = Some(reader);
         self.content.set_state(state);
         Ok(new)
+    }
+
+    /// Returns false if the collection was removed, and another one was made that has a version of the same
+    /// number. In a store, this is found out after some time.
+    fn is_same_collection(&mut self, version: &Version) -> bool {
+        if self.content.place.is_remote() && self.identified.elapsed() < IDENTITY_INTERVAL {
+            return true;
+        }
+        self.identified = Instant::now();
+        let found = Version::load(&self.content.place, version.number);
+        found.is_ok_and(|(found, _)| found.id == version.id)
     }
 
     /// Returns the sequence number of the last record; 0 without the log.

@@ -41,6 +41,7 @@ pub(super) async fn to_writer(State(shared): State<Arc<Shared>>, request: Reques
         Ok(name) => name,
         Err(refusal) => return refusal.into_response(),
     };
+    let is_removal = request.method() == Method::DELETE;
     let limits = ChangeLimits { body_bytes: shared.limits.body_bytes, is_long };
     match place(&shared, request, limits).await {
         Err(refusal) => refusal.into_response(),
@@ -54,7 +55,10 @@ pub(super) async fn to_writer(State(shared): State<Arc<Shared>>, request: Reques
         }
         Ok(Placed::There(response)) => {
             if response.status().is_success() {
-                shared.entries.note_change(name.as_ref());
+                match name.as_ref().filter(|_| is_removal) {
+                    Some(removed) => shared.entries.forget(removed),
+                    None => shared.entries.note_change(name.as_ref()),
+                }
             }
             response
         }

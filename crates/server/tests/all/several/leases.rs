@@ -61,36 +61,6 @@ fn a_lease_whose_holder_is_gone_is_taken_after_its_time() {
     assert_eq!(data.claims().numbers().unwrap(), [4]);
 }
 
-/// A holder that is overtaken without knowing it, as after a pause, writes nothing more, and sends changes to
-/// the one that has overtaken it.
-#[test]
-fn a_server_that_was_overtaken_forwards_and_reads_what_the_other_writes() {
-    let data = SharedData::memory();
-    let first = data.serve_with(|options| ServerOptions { lease: LONG, ..options });
-    first.create("words");
-    first.send("/v1/collections/words/add", json!({ "rows": [row(1)] })).ok();
-    // Takes the next number, as if the first server had not renewed its lease, and gives it up at once.
-    let released = String::from_utf8(record("http://127.0.0.1:1", SHORT)).unwrap();
-    let released = released.replace("\"renewal\"", "\"released\":true,\"renewal\"");
-    assert!(data.claims().create(2, released.as_bytes()).unwrap());
-    let second = data.serve_with(|options| ServerOptions { lease: LONG, ..options });
-    second.send("/v1/collections/words/add", json!({ "rows": [row(2)] })).ok();
-    assert_eq!(data.claims().numbers().unwrap(), [3]);
-    // The log has another writer: the first server is refused, and looks at the lease.
-    let refused = first.send("/v1/collections/words/add", json!({ "rows": [row(3)] }));
-    assert!(refused.refused(503, "busy").contains("taken over"));
-    first.send("/v1/collections/words/add", json!({ "rows": [row(4)] })).ok();
-    for server in [&first, &second] {
-        let got = server.send("/v1/collections/words/get", json!({ "ids": [1, 2, 3, 4] })).ok();
-        assert_eq!(got["missing"], json!([3]));
-    }
-    second.send("/v1/collections/words/add", json!({ "rows": [row(5)] })).ok();
-    let until = Instant::now() + Duration::from_secs(60);
-    while count(&first, "words") < 4 {
-        assert!(Instant::now() < until, "the first server does not see the row");
-    }
-}
-
 #[test]
 fn a_record_that_is_none_is_named_and_reads_go_on() {
     let data = SharedData::memory();
@@ -142,19 +112,19 @@ fn addresses_that_are_none_are_refused_at_the_start() {
 }
 
 #[test]
-fn a_collection_that_was_made_again_elsewhere_is_read_anew() {
-    let data = SharedData::memory();
-    let (first, second) = (data.serve(LONG), data.serve(LONG));
-    first.create("words");
-    second.send("/v1/collections/words/add", json!({ "rows": [row(1)] })).ok();
-    assert_eq!(count(&second, "words"), 1);
-    first.delete("/v1/collections/words").ok();
-    let other = json!({
-        "name": "words",
-        "schema": { "id": "string", "vectors": schema()["vectors"], "columns": [] },
-    });
-    first.send("/v1/collections", other).ok();
-    second.send("/v1/collections/words/add", json!({ "rows": [{ "id": "a", "v": [1, 2] }] })).ok();
-    let got = second.send("/v1/collections/words/get", json!({ "ids": ["a"] })).ok();
-    assert_eq!(got["rows"][0]["id"], "a");
+fn a_collection_that_was_made_again_is_another_one() {
+    for (data, removed_by_second) in [(SharedData::folder(), false), (SharedData::memory(), true)] {
+        let (first, second) = (data.serve(LONG), data.serve(LONG));
+        first.create("words");
+        second.send("/v1/collections/words/add", json!({ "rows": [row(1)] })).ok();
+        assert_eq!(count(&second, "words"), 1);
+        let server = if removed_by_second { &second } else { &first };
+        server.delete("/v1/collections/words").ok();
+        let schema = json!({ "id": "string", "vectors": schema()["vectors"], "columns": [] });
+        first.send("/v1/collections", json!({ "name": "words", "schema": schema })).ok();
+        let added = json!({ "rows": [{ "id": "a", "v": [1, 2] }] });
+        second.send("/v1/collections/words/add", added).ok();
+        let got = second.send("/v1/collections/words/get", json!({ "ids": ["a"] })).ok();
+        assert_eq!(got["rows"][0]["id"], "a");
+    }
 }

@@ -1,8 +1,9 @@
 //! Servers in processes of their own, which are killed and paused while they write.
 
-use super::{Remote, keys_in};
+use super::{LONG, Remote, SHORT, keys_in, record};
 use crate::harness::{Answer, row, schema};
-use crate::server::service::{Service, service};
+use crate::server::service::{Place, service};
+use bathyal_object::{Claims, ObjectUrl};
 use bathyal_server::{Server, ServerOptions};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -26,9 +27,12 @@ fn part_server() {
     let given: Value = serde_json::from_str(&given).unwrap();
     let text = |name: &str| given[name].as_str().unwrap().to_owned();
     let options = ServerOptions::new(text("data"), text("keys"));
-    let server =
-        Server::start(ServerOptions { listen: "127.0.0.1:0".parse().unwrap(), lease: LEASE, ..options });
-    let server = server.unwrap();
+    let options = ServerOptions {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        lease: Duration::from_millis(given["lease_ms"].as_u64().unwrap()),
+        ..options
+    };
+    let server = Server::start(options).unwrap();
     println!("\nlistens {}", server.address());
     std::io::stdout().flush().unwrap();
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
@@ -39,7 +43,7 @@ fn part_server() {
 /// Data that processes serve, in a folder or in a bucket.
 pub(super) struct Data {
     pub(super) address: String,
-    service: Option<Service>,
+    place: Option<Place>,
     folder: tempfile::TempDir,
 }
 
@@ -47,18 +51,15 @@ impl Data {
     pub(super) fn folder() -> Data {
         let folder = tempfile::tempdir().unwrap();
         let address = folder.path().join("data").to_str().unwrap().to_owned();
-        Data { address, service: None, folder }
+        Data { address, place: None, folder }
     }
 
     /// Returns a folder of a bucket; `None` if there is no server of buckets.
     pub(super) fn bucket(test: &str) -> Option<Data> {
         let service = service()?;
         let place = service.place(test);
-        Some(Data {
-            address: place.address("data"),
-            service: Some(service.clone()),
-            folder: tempfile::tempdir().unwrap(),
-        })
+        let folder = tempfile::tempdir().unwrap();
+        Some(Data { address: place.address("data"), place: Some(place), folder })
     }
 
     fn keys(&self) -> std::path::PathBuf {
@@ -67,10 +68,16 @@ impl Data {
     }
 
     pub(super) fn start(&self) -> Process {
+        self.start_with(LEASE)
+    }
+
+    fn start_with(&self, lease: Duration) -> Process {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "several::processes::part_server", "--nocapture"]);
-        command.env(PART, json!({ "data": self.address, "keys": self.keys() }).to_string());
-        if let Some(service) = &self.service {
+        let lease_ms = lease.as_millis() as u64;
+        let given = json!({ "data": self.address, "keys": self.keys(), "lease_ms": lease_ms });
+        command.env(PART, given.to_string());
+        if let Some(Place { service, .. }) = &self.place {
             command.env("AWS_ENDPOINT", &service.endpoint).env("AWS_REGION", &service.region);
             command.env("AWS_ACCESS_KEY_ID", &service.access_key);
             command.env("AWS_SECRET_ACCESS_KEY", &service.secret);
@@ -256,6 +263,42 @@ fn the_server_that_writes_to_a_bucket_is_killed() {
 #[test]
 fn the_server_that_writes_to_a_folder_is_killed() {
     kill_the_writer(&Data::folder());
+}
+
+/// A server that believes that it holds the lease, and is overtaken, writes nothing more. It finds out by the
+/// log, and then forwards changes, and reads what the other one writes.
+#[test]
+fn a_server_that_was_overtaken_forwards_and_reads_what_the_other_writes() {
+    let Some(data) = Data::bucket("overtaken") else { return };
+    let first = data.start_with(LONG);
+    create(&first.remote);
+    let add = |process: &Process, id: u64| {
+        let body = json!({ "rows": [row(id)] });
+        process.remote.send("/v1/collections/words/add", &body, None).expect("an answer")
+    };
+    add(&first, 1).ok();
+    // Another one takes the next number, as if the first had not renewed its lease, and gives it up at once.
+    let place = data.place.as_ref().unwrap();
+    let url = ObjectUrl::parse(&Path::new(&data.address).join(".bathyal/lease")).unwrap();
+    let claims = Claims::new(&url, &place.options(&place.service.endpoint, &[])).unwrap();
+    let released = String::from_utf8(record("http://127.0.0.1:1", SHORT)).unwrap();
+    let released = released.replace("\"renewal\"", "\"released\":true,\"renewal\"");
+    assert!(claims.create(2, released.as_bytes()).unwrap());
+    let second = data.start_with(LONG);
+    add(&second, 2).ok();
+    assert_eq!(claims.numbers().unwrap(), [3]);
+    assert!(add(&first, 3).refused(503, "busy").contains("taken over"));
+    add(&first, 4).ok();
+    let until = Instant::now() + PATIENCE;
+    for process in [&first, &second] {
+        while all_ids(&process.remote) != [1, 2, 4] {
+            assert!(Instant::now() < until, "a row is not seen");
+        }
+    }
+    add(&second, 5).ok();
+    while all_ids(&first.remote) != [1, 2, 4, 5] {
+        assert!(Instant::now() < until, "the first server does not see the row");
+    }
 }
 
 /// Pauses the server that writes to a bucket for longer than its lease. Afterwards it writes no more by
