@@ -1,4 +1,4 @@
-//! The cache level on disk: slots in one file, and a second file that records the block in each slot.
+//! The cache level on a disk that this process writes to: slots in one file, and a second file that records the block in each slot.
 //!
 //! The next process finds the blocks on disk again. A problem with the disk is never an error of a read: a
 //! damaged block counts as missing, and a disk that fails or is full is no longer used, which the status
@@ -9,7 +9,6 @@ use super::key::BlockKey;
 use super::memory::Block;
 use super::slot_map::{SlotMap, StoredBlock};
 use crate::connect::CachePolicy;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::Release};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -48,7 +47,7 @@ struct DiskState {
 }
 
 /// A disk with cached blocks.
-pub(crate) struct Disk {
+pub(super) struct OwnDisk {
     shared: Arc<DiskState>,
     tasks: Mutex<Option<Sender<WriterTask>>>,
     /// One permit for each block that may be queued for writing.
@@ -59,29 +58,18 @@ pub(crate) struct Disk {
     process: u32,
 }
 
-impl Disk {
-    /// Opens the disk in `folder` with the blocks already there, within `bytes` bytes and `max_slots` slots.
-    /// At most `max_queued` blocks are queued for writing.
+impl OwnDisk {
+    /// Starts the threads that write. `found` are the blocks already there. At most `max_queued` blocks are
+    /// queued for writing.
     ///
     /// # Errors
     /// A sentence for the user.
-    pub(crate) fn open(
-        folder: &Path,
-        bytes: u64,
-        max_slots: u64,
-        max_queued: u64,
-        policy: CachePolicy,
-    ) -> Result<Disk, String> {
-        let (files, found) = Files::open(folder, bytes, max_slots)?;
-        Disk::new(files, found, max_queued, policy)
-    }
-
     pub(super) fn new(
         files: Files,
         found: Vec<(u32, SlotRecord)>,
         max_queued: u64,
         policy: CachePolicy,
-    ) -> Result<Disk, String> {
+    ) -> Result<OwnDisk, String> {
         let max_queued = max_queued.clamp(1, MAX_QUEUED_WRITES as u64) as u32;
         let slots = SlotMap::new(files.slots(), WRITERS as u32, policy, found);
         let shared = Arc::new(DiskState {
@@ -103,7 +91,7 @@ impl Disk {
         let writers = (0..WRITERS).map(start).collect::<Result<Vec<_>, _>>();
         let writers = writers
             .map_err(|error| format!("the cache has no disk: its threads cannot be started: {error}"))?;
-        Ok(Disk {
+        Ok(OwnDisk {
             shared,
             tasks: Mutex::new(Some(sender)),
             write_permits: Arc::new(Semaphore::new(max_queued as usize)),
@@ -114,7 +102,7 @@ impl Disk {
     }
 
     /// Reads a block; `None` if it is missing or damaged. Blocks until the disk has read it.
-    pub(crate) fn read(&self, key: BlockKey) -> Option<Block> {
+    pub(super) fn read(&self, key: BlockKey) -> Option<Block> {
         let shared = &self.shared;
         if shared.has_failed.load(Relaxed) {
             return None;
@@ -145,12 +133,12 @@ impl Disk {
     }
 
     /// Returns true if the disk has not failed.
-    pub(crate) fn is_used(&self) -> bool {
+    pub(super) fn is_used(&self) -> bool {
         !self.shared.has_failed.load(Relaxed)
     }
 
     /// Queues a block for writing. Returns false if the write queue is full.
-    pub(crate) fn try_write(&self, key: BlockKey, block: &Block) -> bool {
+    pub(super) fn try_write(&self, key: BlockKey, block: &Block) -> bool {
         if !self.is_used() || self.shared.slots.has(key.hash()) {
             return true;
         }
@@ -160,7 +148,7 @@ impl Disk {
     }
 
     /// Queues a block for writing, and waits while the write queue is full.
-    pub(crate) async fn write(&self, key: BlockKey, block: &Block) {
+    pub(super) async fn write(&self, key: BlockKey, block: &Block) {
         if !self.is_used() || self.shared.slots.has(key.hash()) {
             return;
         }
@@ -170,7 +158,7 @@ impl Disk {
     }
 
     /// Waits until the write queue is empty.
-    pub(crate) async fn flush(&self) {
+    pub(super) async fn flush(&self) {
         // All permits are free only if no block is queued.
         let _all = self.write_permits.acquire_many(self.max_queued).await;
     }
@@ -185,33 +173,33 @@ impl Disk {
     }
 
     /// Returns the reason why the disk is no longer used.
-    pub(crate) fn trouble(&self) -> Option<&str> {
+    pub(super) fn trouble(&self) -> Option<&str> {
         self.shared.failure.get().map(String::as_str)
     }
 
     /// Returns the bytes of the slots in use.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.shared.slots.len() * super::key::BLOCK_BYTES
     }
 
     /// Returns the number of slots.
-    pub(crate) fn slots(&self) -> u64 {
+    pub(super) fn slots(&self) -> u64 {
         u64::from(self.shared.files.slots())
     }
 
     /// Returns the most bytes that its files take.
-    pub(crate) fn most_bytes(&self) -> u64 {
+    pub(super) fn most_bytes(&self) -> u64 {
         self.shared.files.most_bytes()
     }
 
     /// Returns the number of blocks that were found damaged.
-    pub(crate) fn damaged(&self) -> u64 {
+    pub(super) fn damaged(&self) -> u64 {
         self.shared.damaged.load(Relaxed)
     }
 }
 
 #[cfg(test)]
-impl Disk {
+impl OwnDisk {
     /// Waits until all tasks are done.
     pub(super) fn wait(&self) {
         while self.shared.pending.load(std::sync::atomic::Ordering::Acquire) > 0 {
@@ -220,7 +208,7 @@ impl Disk {
     }
 }
 
-impl Drop for Disk {
+impl Drop for OwnDisk {
     /// Writes the queued blocks. The child of a fork has no writer threads to wait for.
     fn drop(&mut self) {
         let tasks = self.tasks.get_mut().unwrap_or_else(PoisonError::into_inner).take();

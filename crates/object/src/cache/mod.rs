@@ -7,6 +7,8 @@
 //! times; the entries that find blocks, including those on disk, count as memory. On both levels, a library
 //! (`foyer`) chooses the blocks to evict.
 //!
+//! One process at a time writes to a folder. Others with the same folder read what it has written.
+//!
 //! The files on disk are implemented here because the library's keep blocks in regions that are evicted as a
 //! whole, pad each block of 16 KiB to 20 KiB, and depend on two compressors in C.
 
@@ -15,6 +17,8 @@ mod fetches;
 mod files;
 mod key;
 mod memory;
+mod opened_disk;
+mod others;
 mod slot_map;
 #[cfg(test)]
 mod tests;
@@ -26,9 +30,10 @@ pub(crate) use memory::Block;
 use crate::connect::{CacheOptions, CacheStatus};
 use crate::runtime::wait_for;
 use bathyal_store::StoreError;
-use disk::{Disk, MAX_QUEUED_WRITES, SLOT_MEMORY_BYTES};
+use disk::{MAX_QUEUED_WRITES, SLOT_MEMORY_BYTES};
 use fetches::Fetches;
 use memory::MemoryCache;
+use opened_disk::Disk;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};

@@ -1,11 +1,13 @@
 //! Tests of the disk of a cache: its budget, a restart, damage, a failing disk.
 
-use super::disk::Disk;
+use super::disk::OwnDisk;
 use super::files::{Files, SlotRecord, buffer};
 use super::key::{BLOCK_BYTES, BlockKey, ObjectLocation};
 use super::memory::Block;
+use super::opened_disk::Disk;
 use crate::connect::CachePolicy;
 use std::path::Path;
+use std::time::Duration;
 
 fn key(number: u64) -> BlockKey {
     ObjectLocation::new("store", "object", 1 << 40).version("etag").block(number)
@@ -16,11 +18,14 @@ fn block(number: u64) -> Block {
     (0..len).map(|i| (i as u64 * 31 + number) as u8).collect()
 }
 
-fn open(folder: &Path, bytes: u64, policy: CachePolicy) -> Disk {
-    Disk::open(folder, bytes, u64::MAX, 64, policy).unwrap()
+fn open(folder: &Path, bytes: u64, policy: CachePolicy) -> OwnDisk {
+    match Disk::open(folder, bytes, u64::MAX, 64, policy).unwrap() {
+        Disk::Own(disk) => disk,
+        Disk::Other(_) => panic!("another disk uses the folder"),
+    }
 }
 
-fn fill(disk: &Disk, numbers: std::ops::Range<u64>) {
+fn fill(disk: &OwnDisk, numbers: std::ops::Range<u64>) {
     for number in numbers {
         while !disk.try_write(key(number), &block(number)) {
             disk.wait();
@@ -60,10 +65,6 @@ fn the_next_process_finds_the_blocks_and_a_smaller_budget_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let disk = open(folder.path(), 16 << 20, CachePolicy::S3Fifo);
     fill(&disk, 0..500);
-    assert!(
-        Disk::open(folder.path(), 16 << 20, 99, 1, CachePolicy::Lru)
-            .is_err_and(|e| e.contains("another process"))
-    );
     drop(disk);
     let disk = open(folder.path(), 16 << 20, CachePolicy::Lru);
     (0..500).for_each(|number| assert!(disk.read(key(number)) == Some(block(number)), "{number}"));
@@ -74,6 +75,45 @@ fn the_next_process_finds_the_blocks_and_a_smaller_budget_is_kept() {
     assert!((200..256).contains(&found_count), "{found_count}");
     let other = ObjectLocation::new("store", "object", 1 << 40).version("another").block(1);
     assert_eq!(disk.read(other), None);
+}
+
+#[test]
+fn another_process_reads_what_the_first_one_writes() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = open(folder.path(), 16 << 20, CachePolicy::S3Fifo);
+    fill(&own, 0..100);
+    let opened = Disk::open(folder.path(), 1 << 30, u64::MAX, 1, CachePolicy::Lru).unwrap();
+    let Disk::Other(other) = &opened else { panic!("two disks write to a folder") };
+    let read = |number: u64| other.read(key(number), &mut buffer());
+    (0..100).for_each(|number| assert!(read(number) == Some(block(number)), "{number}"));
+    // It writes nothing itself.
+    assert!(opened.try_write(key(5000), &block(5000)) && opened.read(key(5000)).is_none());
+    assert_eq!((opened.trouble(), opened.is_used(), opened.bytes()), (None, true, 100 * BLOCK_BYTES));
+    fill(&own, 100..200);
+    assert_eq!(read(150), None);
+    // The time of a change of a file may be as coarse as a timer of the system.
+    std::thread::sleep(Duration::from_millis(20));
+    fill(&own, 200..300);
+    other.reload_after(Duration::ZERO);
+    (0..300).for_each(|number| assert!(read(number) == Some(block(number)), "{number}"));
+    // Slots that are used again meanwhile are never taken for the blocks before.
+    std::thread::scope(|scope| {
+        let reading = scope.spawn(|| {
+            for number in (0..20_000).map(|number| number % 3000) {
+                other.reload_after(Duration::from_millis(1));
+                assert!(read(number).is_none_or(|found| found == block(number)), "{number}");
+            }
+        });
+        fill(&own, 300..3000);
+        reading.join().unwrap();
+    });
+    // The next process writes once the first one has ended.
+    drop(own);
+    assert!(matches!(Disk::open(folder.path(), 16 << 20, u64::MAX, 1, CachePolicy::Lru), Ok(Disk::Own(_))));
+    // Files that are emptied, or of another version, have no blocks.
+    std::fs::write(folder.path().join("slots"), [0; 64]).unwrap();
+    other.reload_after(Duration::ZERO);
+    assert_eq!((read(1), other.len()), (None, 0));
 }
 
 #[test]
@@ -113,7 +153,7 @@ fn a_disk_that_fails_is_no_longer_used() {
     let folder = tempfile::tempdir().unwrap();
     let (files, _) = Files::open(folder.path(), 4 << 20, 100).unwrap();
     files.write(3, &block(3), SlotRecord { hash: 0, len: 1, checksum: 0 }, &mut buffer()).unwrap();
-    let disk = Disk::new(files.read_only(), Vec::new(), 8, CachePolicy::S3Fifo).unwrap();
+    let disk = OwnDisk::new(files.read_only(), Vec::new(), 8, CachePolicy::S3Fifo).unwrap();
     fill(&disk, 0..3);
     assert!(disk.trouble().is_some_and(|why| why.contains("cannot write")), "{:?}", disk.trouble());
     assert!(disk.read(key(1)).is_none());
