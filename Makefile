@@ -255,7 +255,7 @@ check-histories: ## test ten thousand random schedules of writers and readers of
 
 check-takeover: ## kill, stop and pause servers of the same data while rows are added at all of them, and measure delays; minutes
 	BATHYAL_TAKEOVER_ROUNDS=$${BATHYAL_TAKEOVER_ROUNDS:-40} $(CARGO) test --locked -p bathyal-server --test all -- \
-	  --ignored --nocapture --test-threads 1 several::soak
+	  --nocapture --test-threads 1 several::soak
 
 check-gpu: ## test kernels, searches, exact search and builds on a real graphics card (BATHYAL_CARD, default 0); minutes
 	BATHYAL_CARD=$${BATHYAL_CARD:-0} $(CARGO) test --release --locked -p bathyal-simt --test kernels -- --nocapture a_real_card

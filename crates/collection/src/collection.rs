@@ -419,8 +419,8 @@ impl Collection {
     }
 
     /// Gives up writing. The next write of this handle takes over again, from whoever writes then. Until it
-    /// does, [`Collection::refresh`] loads what others write. Segments that are being written or merged in the
-    /// background are not published any more; their rows are in the log or in other segments.
+    /// does, [`Collection::refresh`] loads what others write. Segments that are being written or merged in
+    /// the background are not published any more; their rows are in the log or in other segments.
     pub fn release(&self) {
         self.shared.release();
     }

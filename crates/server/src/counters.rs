@@ -1,7 +1,6 @@
 //! Counts requests by operation, status and time.
 
 use serde::Serialize;
-use crate::forward::ForwardCounters;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,6 +19,15 @@ pub(crate) struct Counters {
     /// Requests that are being answered.
     pub(crate) in_flight: AtomicU64,
     pub(crate) forwarded: ForwardCounters,
+}
+
+/// Forwarded requests since the start.
+#[derive(Debug, Default)]
+pub(crate) struct ForwardCounters {
+    /// Those that the other server has answered.
+    pub(crate) answered: AtomicU64,
+    /// Those that no other server has answered.
+    pub(crate) failed: AtomicU64,
 }
 
 /// An operation and the status of its answers.

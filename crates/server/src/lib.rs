@@ -24,6 +24,7 @@ mod metrics;
 mod names;
 mod observe;
 mod options;
+mod peers;
 mod places;
 mod projection;
 mod replay;

@@ -5,12 +5,12 @@ use crate::body_memory::BodyMemory;
 use crate::counters::Counters;
 use crate::entries::{Entries, EntryOptions};
 use crate::failure::ServerError;
-use crate::forward::{Peers, is_loopback};
 use crate::gate::Gate;
 use crate::keys::Keys;
 use crate::lease::{Lease, is_address};
 use crate::listen::Listener;
 use crate::options::{MIN_LEASE, ServerOptions};
+use crate::peers::{Peers, is_loopback};
 use crate::places::Places;
 use crate::replay::Replays;
 use crate::routes;
@@ -54,10 +54,9 @@ impl Server {
     /// with a key that may do everything.
     ///
     /// # Errors
-    /// [`ServerError::Option`] for plain HTTP at an address that other machines reach, or an address for other
-    /// servers that is none;
-    /// [`ServerError::Content`] for keys or a certificate that cannot be used; [`ServerError::System`] if the
-    /// address cannot be used; [`ServerError::File`].
+    /// [`ServerError::Option`] for plain HTTP at an address that other machines reach, and for an address for
+    /// other servers that is none; [`ServerError::Content`] for keys or certificates that cannot be used;
+    /// [`ServerError::System`] if the address cannot be used; [`ServerError::File`].
     pub fn start(options: ServerOptions) -> Result<Server, ServerError> {
         check_encryption(&options)?;
         if let Some(audit) = &options.audit {

@@ -166,7 +166,7 @@ pub struct OthersArguments {
         hide_env_values = true
     )]
     pub lease: u64,
-    /// Certificates in PEM of those who issue the certificates of other servers [default: those of the system]
+    /// Certificates in PEM by which those of other servers are checked [default: those of the system]
     #[arg(long, value_name = "FILE", env = "BATHYAL_SERVE_PEER_CA", hide_env_values = true)]
     pub peer_ca: Option<PathBuf>,
 }

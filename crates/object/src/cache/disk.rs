@@ -1,4 +1,5 @@
-//! The cache level on a disk that this process writes to: slots in one file, and a second file that records the block in each slot.
+//! The cache level on a disk that this process writes to: slots in one file, and a second file that records
+//! the block in each slot.
 //!
 //! The next process finds the blocks on disk again. A problem with the disk is never an error of a read: a
 //! damaged block counts as missing, and a disk that fails or is full is no longer used, which the status
@@ -47,7 +48,7 @@ struct DiskState {
 }
 
 /// A disk with cached blocks.
-pub(super) struct OwnDisk {
+pub(crate) struct OwnDisk {
     shared: Arc<DiskState>,
     tasks: Mutex<Option<Sender<WriterTask>>>,
     /// One permit for each block that may be queued for writing.

@@ -1,9 +1,9 @@
 //! The files of a cache's disk.
 //!
-//! `lock` is locked by the process that writes to the folder; others only read. `blocks` has slots of [`BLOCK_BYTES`]. `slots` has
-//! records of [`RECORD_BYTES`]: a header, and then one for each slot with the block's hash, its length, a
-//! checksum of its content, and a checksum of the record. A record is written after its block; if only one of
-//! the two was written, one of the checksums is wrong.
+//! `lock` is locked by the process that writes to the folder; others only read. `blocks` has slots of
+//! [`BLOCK_BYTES`]. `slots` has records of [`RECORD_BYTES`]: a header, and then one for each slot with the
+//! block's hash, its length, a checksum of its content, and a checksum of the record. A record is written
+//! after its block; if only one of the two was written, one of the checksums is wrong.
 
 use super::key::BLOCK_BYTES;
 use bathyal_tier::backend::file::{read_exact_at, write_all_at};

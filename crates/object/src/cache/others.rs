@@ -1,7 +1,7 @@
 //! The disk of a cache that another process writes to. This one reads the blocks that it finds there.
 //!
-//! Nothing is agreed with the other process. It may replace a block at any time; the checksum of a block, which
-//! includes its key, then differs, and the block counts as missing.
+//! Nothing is agreed with the other process. It may replace a block at any time; the checksum of a block,
+//! which includes its key, then differs, and the block counts as missing.
 
 use super::files::{BlockFile, RecordFile, SlotRecord};
 use super::key::BlockKey;
@@ -25,7 +25,7 @@ const MADE_POLL: Duration = Duration::from_millis(5);
 type KnownBlocks = HashMap<u64, StoredBlock>;
 
 /// The disk of another process.
-pub(super) struct OtherDisk {
+pub(crate) struct OtherDisk {
     blocks: BlockFile,
     records: RecordFile,
     slots: u32,

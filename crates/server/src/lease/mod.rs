@@ -63,7 +63,7 @@ impl Holder {
     }
 }
 
-/// What a look at the lease has found.
+/// The finding of a look at the lease.
 #[derive(Debug)]
 enum Found {
     /// This server holds it until this moment; `None` means until it ends.

@@ -1,4 +1,4 @@
-//! What the holder of a lease tells others, as JSON in a file or an object.
+//! The record by which the holder of a lease tells others of itself, as JSON in a file or an object.
 
 use crate::failure::Refusal;
 use bathyal_console::Kind;
@@ -11,7 +11,7 @@ const VERSION: u32 = 1;
 /// The longest lease in a record: whoever reads a longer one would wait for it.
 const MAX_DURATION: Duration = Duration::from_secs(24 * 3600);
 
-/// What the holder of a lease tells others.
+/// The record of the holder of a lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct LeaseRecord {
     bathyal_lease: u32,
@@ -58,8 +58,8 @@ impl LeaseRecord {
     pub(super) fn parse(bytes: &[u8], path: &Path) -> Result<LeaseRecord, Refusal> {
         let damaged = |reason: String| {
             let message = format!(
-                "{}: is not the record of the server that writes ({reason}); remove it once no server of this \
-                 data runs",
+                "{}: is not the record of the server that writes ({reason}); remove it once no server of \
+                 this data runs",
                 path.display()
             );
             Refusal::new(Kind::Damaged, message)
@@ -105,7 +105,8 @@ mod tests {
                 "is not the record",
             ),
             (
-                "{\"bathyal_lease\":1,\"holder\":\"a\",\"address\":null,\"duration_ms\":99999999,\"renewal\":0}",
+                "{\"bathyal_lease\":1,\"holder\":\"a\",\"address\":null,\"duration_ms\":86400001,\
+                 \"renewal\":0}",
                 "more than a day",
             ),
         ] {

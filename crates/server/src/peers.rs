@@ -21,7 +21,7 @@ use std::time::Duration;
 
 /// The header of a request that was forwarded: the identity of the server that it is for. A server never
 /// forwards such a request.
-pub(super) const FORWARDED: HeaderName = HeaderName::from_static("bathyal-forwarded");
+pub(crate) const FORWARDED: HeaderName = HeaderName::from_static("bathyal-forwarded");
 /// The most time of connecting to another server.
 const CONNECT: Duration = Duration::from_secs(5);
 /// Connections that were unused for longer are not used again: shorter than a server keeps them.
@@ -47,9 +47,9 @@ pub(crate) struct Peers {
     is_insecure: bool,
 }
 
-/// What became of a request to another server.
+/// The outcome of a request to another server.
 #[derive(Debug)]
-pub(super) enum Sent {
+pub(crate) enum Sent {
     /// It was answered.
     Answered(Response),
     /// The server does not write, or is not the one that was meant. Nothing was done.
@@ -76,7 +76,7 @@ impl Peers {
     }
 
     /// Sends a request to the server that writes, as it is: its sender's key and signature stay valid.
-    pub(super) async fn send(&self, holder: &Holder, parts: &Parts, body: &Bytes) -> Sent {
+    pub(crate) async fn send(&self, holder: &Holder, parts: &Parts, body: &Bytes) -> Sent {
         let request = match self.request(holder, parts, body) {
             Ok(request) => request,
             Err(reason) => return Sent::Unreachable(reason),

@@ -1,16 +1,13 @@
 //! Sends changes to the server that writes, if that is another one.
 //!
 //! The request travels as it is, so that the server that writes checks the key or the signature of its sender
-//! itself. A request whose fate is unknown is sent again only to the same server, and only with an idempotency
-//! key, by which that server knows it.
-
-mod peers;
-
-pub(crate) use peers::{Peers, is_loopback};
+//! itself. A request whose fate is unknown is sent again only to the same server, and only with an
+//! idempotency key, by which that server knows it.
 
 use crate::body::read_whole;
 use crate::failure::Refusal;
 use crate::lease::{Holder, Writer};
+use crate::peers::{FORWARDED, Sent};
 use crate::replay::has_key;
 use crate::state::Shared;
 use axum::body::{Body, Bytes};
@@ -19,9 +16,8 @@ use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::response::Response;
 use bathyal_console::Kind;
-use peers::{FORWARDED, Sent};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// The time in which a server that has just taken the lease of a folder may not be reached yet.
@@ -30,15 +26,6 @@ const STARTS_WITHIN: Duration = Duration::from_secs(2);
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 /// The time beyond that of a request in which the other server answers that its time is over.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
-
-/// Forwarded requests since the start.
-#[derive(Debug, Default)]
-pub(crate) struct ForwardCounters {
-    /// Those that the other server has answered.
-    pub(crate) answered: AtomicU64,
-    /// Those that no other server has answered.
-    pub(crate) failed: AtomicU64,
-}
 
 /// A change, and where it is done.
 pub(crate) enum Placed {
@@ -114,7 +101,7 @@ struct Forwarding<'a> {
     is_long: bool,
 }
 
-/// What has gone wrong so far.
+/// Failures of a request so far.
 #[derive(Default)]
 struct Troubles {
     /// The server that may have done the change.
@@ -222,8 +209,8 @@ impl Troubles {
     fn unreachable(&self) -> Refusal {
         let message = match &self.unreached {
             Some((holder, _, reason)) => format!(
-                "another server writes, and it cannot be reached at {}: {reason}. Nothing was done; check its \
-                 --advertise",
+                "another server writes, and it cannot be reached at {}: {reason}. Nothing was done; check \
+                 its --advertise",
                 holder.address.as_deref().unwrap_or("any address")
             ),
             None => {
