@@ -301,6 +301,32 @@ def test_only_signed_requests_of_keys_with_the_right_are_answered(running, s3, t
         assert found == status, (age, body)
 
 
+def test_clients_of_several_servers_change_the_same_buckets(tmp_path):
+    with serving.serving(tmp_path) as first, serving.serving(tmp_path) as second:
+        one, other = client_of(first), client_of(second)
+        one.create_vector_bucket(vectorBucketName="media")
+        index = {"vectorBucketName": "media", "indexName": "movies"}
+        other.create_index(**index, dataType="float32", dimension=2, distanceMetric="euclidean")
+        for number, client in enumerate((one, other, one, other)):
+            vector = {
+                "key": str(number),
+                "data": {"float32": [number, 0]},
+                "metadata": {"even": number % 2 == 0},
+            }
+            client.put_vectors(**index, vectors=[vector])
+            assert len(client.get_vectors(**index, keys=[str(number)])["vectors"]) == 1
+        query = {"queryVector": {"float32": [0, 0]}, "topK": 4, "filter": {"even": True}}
+        assert [found["key"] for found in other.query_vectors(**index, **query)["vectors"]] == ["0", "2"]
+        resource = other.get_index(**index)["index"]["indexArn"]
+        other.tag_resource(resourceArn=resource, tags={"a b/c": "ü"})
+        assert other.list_tags_for_resource(resourceArn=resource)["tags"] == {"a b/c": "ü"}
+        other.untag_resource(resourceArn=resource, tagKeys=["a b/c"])
+        other.delete_vectors(**index, keys=["0"])
+        other.delete_index(**index)
+        other.delete_vector_bucket(vectorBucketName="media")
+        assert other.list_vector_buckets()["vectorBuckets"] == []
+
+
 def test_keys_have_their_rights_and_prefixes_here_as_well(tmp_path):
     with serving.serving(tmp_path) as first:
         keys = (tmp_path / "keys.toml").read_text()

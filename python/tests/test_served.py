@@ -239,6 +239,23 @@ def test_a_server_that_starts_again_is_found_again(tmp_path):
         assert list(docs) == ["a", "b"]
 
 
+def test_every_server_of_a_folder_takes_changes(tmp_path):
+    def connected(running):
+        return bathyal.connect(f"http://{running.api}", running.key)
+
+    with serving.serving(tmp_path) as second, serving.serving(tmp_path) as third:
+        with serving.serving(tmp_path) as first:
+            connected(first).create("words", dim=2, id="u64")
+            for number, running in enumerate((first, second, third)):
+                docs = connected(running).collection("words")
+                assert docs.add([number], [[number, 1]]).added == 1
+                assert docs.search([number, 1], k=1).ids.tolist() == [number]
+        docs = connected(third).collection("words")
+        assert docs.upsert([1, 7], [[1, 2], [7, 1]]).added == 1
+        assert connected(second).collection("words").delete([0]).deleted == 1
+        assert sorted(connected(second).collection("words")) == [1, 2, 7]
+
+
 def test_threads_and_a_forked_process_share_a_client(server):
     docs = server.create("shared", dim=2, id="u64")
 

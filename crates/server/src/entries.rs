@@ -293,8 +293,14 @@ impl Entries {
                 .map(OpenCollection::new)
                 .map_err(|error| missing(name, "collection", error.into()))
         })?;
-        open.refresh_after(self.refresh, &self.lease)
-            .map_err(|refusal| missing(name, "collection", refusal))?;
+        if let Err(refusal) = open.refresh_after(self.refresh, &self.lease) {
+            let refusal = missing(name, "collection", refusal);
+            if refusal.kind == Kind::NotFound {
+                // Another server has removed it.
+                self.forget(name);
+            }
+            return Err(refusal);
+        }
         Ok(open)
     }
 
@@ -327,6 +333,11 @@ impl Entries {
     /// Creates a collection.
     pub(crate) fn create(&self, name: &EntryName, schema: Schema) -> Result<Arc<OpenCollection>, Refusal> {
         let path = self.path(name)?;
+        if self.collections.opened(name).is_some() {
+            // Another server may have removed it.
+            self.note_change(Some(name));
+            drop(self.collection(name));
+        }
         let mut created = false;
         let open = self.collections.get(name, self.most_open, || {
             created = true;

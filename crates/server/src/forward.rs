@@ -52,9 +52,10 @@ pub(crate) async fn place(
 ) -> Result<Placed, Refusal> {
     let forwarded = request.headers().get(FORWARDED).cloned();
     if let Some(identity) = forwarded {
-        return match shared.lease.is_meant(identity.as_bytes()).await? {
-            true => Ok(Placed::Here(request)),
-            false => Err(misdirected()),
+        return match shared.lease.is_meant(identity.as_bytes()).await {
+            Ok(true) => Ok(Placed::Here(request)),
+            Ok(false) => Err(misdirected()),
+            Err(refusal) => Err(shared.refusal(refusal)),
         };
     }
     if shared.lease.writer().await.map_err(|refusal| shared.refusal(refusal))? == Writer::This {

@@ -126,5 +126,10 @@ fn a_collection_that_was_made_again_is_another_one() {
         second.send("/v1/collections/words/add", added).ok();
         let got = second.send("/v1/collections/words/get", json!({ "ids": ["a"] })).ok();
         assert_eq!(got["rows"][0]["id"], "a");
+        // The next server that writes knows that others have removed what it has open.
+        first.delete("/v1/collections/words").ok();
+        first.server.stop();
+        second.create("words");
+        second.get("/v1/collections/words").ok();
     }
 }
