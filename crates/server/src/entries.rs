@@ -224,7 +224,8 @@ impl<T> OpenHandles<T> {
 
 impl Entries {
     pub(crate) fn new(options: EntryOptions) -> Entries {
-        let EntryOptions { data, store, index, write_memory_bytes, most_open, refresh, audit, lease } = options;
+        let EntryOptions { data, store, index, write_memory_bytes, most_open, refresh, audit, lease } =
+            options;
         Entries {
             data,
             store,

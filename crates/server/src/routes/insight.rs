@@ -187,21 +187,25 @@ pub(super) async fn audit(
     body: JsonBody<GivenAudit>,
 ) -> Result<Response, Refusal> {
     let given = body.content;
-    super::long_work::run(&shared, (name, false), move |collection, progress| -> Result<AuditReport, Refusal> {
-        let queries = audited_queries(collection, &given)?;
-        let (filter, schema) = (given.filter.as_ref(), collection.schema());
-        let search = SearchRequest {
-            field: given.field.clone(),
-            k: checked_k(given.k)?,
-            calibration: given.calibration.clone(),
-            filter: filter.map(GivenFilter::read).transpose()?,
-            ..SearchRequest::default()
-        };
-        let recalls = given.recalls.clone().unwrap_or_else(|| vec![DEFAULT_RECALL]);
-        let request = CollectionAuditRequest { recalls, queries: queries.count(), search };
-        let audited = collection.audit(&queries, &request, progress);
-        audited.map_err(|error| GivenFilter::place(filter, &schema, error.into()))
-    })
+    super::long_work::run(
+        &shared,
+        (name, false),
+        move |collection, progress| -> Result<AuditReport, Refusal> {
+            let queries = audited_queries(collection, &given)?;
+            let (filter, schema) = (given.filter.as_ref(), collection.schema());
+            let search = SearchRequest {
+                field: given.field.clone(),
+                k: checked_k(given.k)?,
+                calibration: given.calibration.clone(),
+                filter: filter.map(GivenFilter::read).transpose()?,
+                ..SearchRequest::default()
+            };
+            let recalls = given.recalls.clone().unwrap_or_else(|| vec![DEFAULT_RECALL]);
+            let request = CollectionAuditRequest { recalls, queries: queries.count(), search };
+            let audited = collection.audit(&queries, &request, progress);
+            audited.map_err(|error| GivenFilter::place(filter, &schema, error.into()))
+        },
+    )
     .await
 }
 
