@@ -355,6 +355,8 @@ mod tests {
         assert_eq!(reaction, None);
         add(&auditor, before, 60, |number| number % 2);
         assert_eq!(settled(&auditor).recalls[0].effort_for, Some(0.95));
+        // Searches learn of it after it is counted.
+        wait_for(&auditor, |_| auditor.reaction(Some(0.9)).1.is_some());
         let (after, reaction) = auditor.reaction(Some(0.9));
         let reaction = reaction.unwrap();
         assert_eq!(reaction.effort_for, 0.95);
