@@ -32,12 +32,14 @@ def serving(folder: pathlib.Path, *words: str, listen: str = "127.0.0.1:0") -> I
     process = subprocess.Popen([COMMAND, *line], stderr=subprocess.PIPE, text=True)
     try:
         found: list[str] = []
-        while len(found) < 2:
+        text = ""
+        # The counters are named last.
+        while "counters at" not in text:
             text = process.stderr.readline()
             assert text, "the server has ended"
             found += ADDRESS.findall(text)
         key = re.search('secret = "(.*)"', keys.read_text())
-        yield Served(found[0], found[1], key[1], process)
+        yield Served(found[0], found[-1], key[1], process)
     finally:
         process.terminate()
         assert process.wait(STOPPED_WITHIN) == 0
