@@ -21,7 +21,15 @@ COLUMNS = ("index", "on", "disk MB", "memory MB", "reads", "kB read", "queries/s
 
 
 class Advice:
-    """The predicted indexes that meet the limits, the best first. A notebook shows them as a table."""
+    """The predicted indexes that meet the limits, the best first. A notebook shows them as a table.
+
+    >>> import numpy as np, bathyal
+    >>> vectors = np.random.default_rng(1).standard_normal((4000, 16), dtype=np.float32)
+    >>> advice = bathyal.advise(vectors, on=["dram"], pace="quick", families=["cluster"], progress=False)
+    >>> advice.ranked[0]["build"]["family"], advice.ranked[0]["disk_bytes"]["value"] > vectors.nbytes
+    ('cluster', True)
+    >>> index = bathyal.build(vectors, "advised.index", **advice.build_options())
+    """
 
     def __init__(self, report: dict[str, Any], plans: Sequence[str]) -> None:
         self.report = report
@@ -110,9 +118,8 @@ class Advice:
         ]
         if updates := one.get("updates"):
             segments, rows = updates["segments"], updates["rows_a_day"]
-            searches.append(
-                (f"a collection of {segments:.1f} segments with {rows:,} rows replaced a day", updates)
-            )
+            words = f"a collection of {segments:.1f} segments with {rows:,} rows replaced a day"
+            searches.append((words, updates))
         return [
             f"{words}: {self._load(of)['queries_per_second']['value']:,.0f} queries/s"
             for words, of in searches
@@ -223,13 +230,6 @@ def advise(
         ValueError: fewer than 2,000 vectors, vectors that are all the same, a profile that no device has,
             limits that are not positive, filters that match nothing or everything; neither data nor the shape of
             vectors, or both.
-
-    >>> import numpy as np, bathyal
-    >>> vectors = np.random.default_rng(1).standard_normal((4000, 16), dtype=np.float32)
-    >>> advice = bathyal.advise(vectors, on=["dram"], pace="quick", families=["cluster"], progress=False)
-    >>> advice.ranked[0]["build"]["family"], advice.ranked[0]["disk_bytes"]["value"] > vectors.nbytes
-    ('cluster', True)
-    >>> index = bathyal.build(vectors, "advised.index", **advice.build_options())
     """
     bits = metric == "hamming"
     _check_shape(data, queries, vectors, dim, element)
@@ -240,13 +240,11 @@ def advise(
         "k": whole("k", k, least=1),
         "recall": recalls[0],
         "more_recalls": recalls[1:],
-        "vectors": None if vectors is None else whole("vectors", vectors, least=1, most=2**63 - 1),
-        "dim": None if dim is None else whole("dim", dim, least=1),
+        "vectors": _count("vectors", vectors),
+        "dim": _count("dim", dim, most=2**32 - 1),
         "element": element or "f32",
         "filters": [float(share) for share in filters],
-        "rows_a_day": None
-        if rows_a_day is None
-        else whole("rows_a_day", rows_a_day, least=1, most=2**63 - 1),
+        "rows_a_day": _count("rows_a_day", rows_a_day),
         "places": [place(one) for one in ([on] if isinstance(on, str) else on)],
         "store": store_pairs(store_options),
         "limits": json.dumps(_limits((memory, disk, build_memory), (p50_ms, p99_ms), others)),
@@ -261,6 +259,11 @@ def advise(
     with progress_receiver(progress) as receiver:
         report, plans = _bathyal.advise(base, asked, arguments, receiver)
     return Advice(json.loads(report), plans)
+
+
+def _count(name: str, value: int | None, most: int = 2**63 - 1) -> int | None:
+    """Returns a number of rows, vectors or components, or None."""
+    return None if value is None else whole(name, value, least=1, most=most)
 
 
 def _recalls(recall: float | Sequence[float]) -> list[float]:

@@ -194,7 +194,8 @@ def show_server(path: pathlib.Path) -> None:
     )
     print(
         f"Other programs can search it over HTTP: {shown} serve {folder}\n"
-        f"It prints where its key is, and answers at http://127.0.0.1:7700/v1/indexes/{path.name}."
+        f"It prints where its key is, and answers at http://127.0.0.1:7700/v1/indexes/{path.name}.\n"
+        f"People can look at it in a browser: http://127.0.0.1:7700/console/"
     )
 
 

@@ -5,6 +5,7 @@ use crate::candidates::{AdvisedOptions, candidates};
 use crate::pilot::PilotInputs;
 use crate::place::{AdviceTier, PlaceKind};
 use crate::prediction::{IndexPrediction, PilotedCandidate};
+use crate::processor_time::CoreShare;
 use crate::ranking::{RankedAdvice, RejectedCandidate, size_words};
 use crate::request::{AdviceRequest, IndexLimits};
 use crate::sample::DataSample;
@@ -107,7 +108,8 @@ pub fn advise(
     let inputs = PilotInputs::new(&sample, request, folder.path(), LID_NEIGHBORS, progress)?;
     let nearest = inputs.truths.last().ok_or_else(|| IndexError::Internal("no pilots".into()))?;
     let statistics = DataStatistics::measure(&sample, options.metric, nearest)?;
-    let (predicted, unpredicted) = predict(&candidates, shape, &inputs)?;
+    let mut core_share = CoreShare::default();
+    let (predicted, unpredicted) = predict(&candidates, shape, &inputs, &mut core_share)?;
     let recalls = request.recalls();
     let answers = recalls.iter().zip(predicted).map(|(recall, predictions)| {
         let request = request.at_recall(*recall);
@@ -128,7 +130,7 @@ pub fn advise(
             sample_queries: sample.queries.count(),
             assumed: options.assumed.clone(),
             statistics,
-            notes: notes(&sample, &indexes, &request),
+            notes: notes(&sample, &indexes, &request).into_iter().chain(core_share.note()).collect(),
             indexes,
             other_recalls: Vec::new(),
             seconds: started.elapsed().as_secs_f64(),
@@ -146,6 +148,7 @@ fn predict(
     candidates: &[AdvisedOptions],
     shape: VectorShape,
     inputs: &PilotInputs<'_>,
+    core_share: &mut CoreShare,
 ) -> Result<(Vec<Vec<IndexPrediction>>, Vec<RejectedCandidate>), IndexError> {
     let PilotInputs { sample, request, progress, .. } = inputs;
     let options = request.options();
@@ -167,6 +170,7 @@ fn predict(
         }
         let done = |pilots: usize| progress.advance((at * sample.sizes.len() + pilots) as u64);
         let pilots = inputs.pilots(build, &done)?;
+        core_share.look();
         let piloted = PilotedCandidate { build, shape, plan: &plan, pilots: &pilots, request };
         for (tier_at, tier) in options.tiers.iter().enumerate() {
             for (recall_at, predictions) in predictions.iter_mut().enumerate() {
@@ -232,8 +236,8 @@ fn notes(sample: &DataSample, indexes: &RankedAdvice, request: &AdviceRequest) -
     }
     if !request.options().filters.is_empty() {
         notes.push(
-            "indexes are ordered by the mean time of as many searches without a filter as under each one, whose \
-             matching rows are spread evenly"
+            "indexes are ordered by the mean time of as many searches without a filter as under each one; \
+             rows that match are taken as spread evenly"
                 .into(),
         );
     }

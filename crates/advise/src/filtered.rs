@@ -1,8 +1,8 @@
 //! The prediction of searches under a filter.
 //!
-//! An index searches the rows that match a filter, or compares all of them, whichever the cost model estimates
-//! to be cheaper. Both are predicted: a scan in proportion to the rows that match, a search by the laws of the
-//! pilots.
+//! An index searches the rows that match a filter, or compares all of them, whichever the cost model takes
+//! for cheaper. Both are predicted: a scan in proportion to the rows that match, a search by the laws of
+//! the pilots.
 
 use crate::interval::Interval;
 use crate::pilot::{LatencyShape, PilotSearch};

@@ -2,8 +2,8 @@
 
 use crate::assumed::AssumedData;
 use crate::place::AdviceTier;
-use crate::updates::LIVE_SHARE;
 use bathyal_index::cost::demand::{Bound, Execution};
+use bathyal_index::cost::merging::LIVE_SHARE;
 use bathyal_index::families::FAMILIES;
 use bathyal_index::{DEFAULT_SEED, IndexError, MOST_CALIBRATION_QUERIES};
 use bathyal_kernels::Metric;
@@ -302,7 +302,8 @@ fn check_filters(shares: &[f64]) -> Result<(), IndexError> {
     let bad = shares.iter().find(|share| !(**share > 0.0 && **share < 1.0));
     if let Some(share) = bad {
         return Err(IndexError::Parameter(format!(
-            "the share of a filter is {share}; it must be above 0 and below 1: the part of the rows that match"
+            "the share of a filter is {share}; it must be above 0 and below 1: the part of the rows that \
+             match"
         )));
     }
     match shares.len() > MOST_FILTERS {

@@ -1,10 +1,10 @@
 //! The prediction of a collection whose rows are replaced: its segments, their merges, and searches of all of
 //! them.
 //!
-//! The collection is simulated by its own policy of merges ([`merging`]) until its segments repeat: rows fill
-//! the memory for writes and become a segment, and each replaces a row somewhere, which is then deleted in its
-//! segment. Searches take the work of an index of each segment's size, by the laws of the pilots, among the
-//! rows that are not deleted.
+//! The collection is simulated by its own policy of merges ([`worth_merging`]) until its segments repeat:
+//! rows fill the memory for writes and become a segment, and each replaces a row somewhere, which is then
+//! deleted in its segment. Searches take the work of an index of each segment's size, by the laws of the
+//! pilots, among the rows that are not deleted.
 
 use crate::interval::Interval;
 use crate::pilot::{LatencyShape, PilotSearch};
@@ -17,9 +17,6 @@ use bathyal_index::cost::merging::{
 use bathyal_index::cost::processor::Processor;
 use serde::{Deserialize, Serialize};
 
-/// The share of rows of a segment that are not deleted, on average: half of the deleted ones that a merge
-/// waits for.
-pub(crate) const LIVE_SHARE: f64 = 1.0 - DELETED_SHARE / 2.0;
 /// Bytes of a row in the memory for writes, besides its vector: a short id and its place.
 const ROW_BYTES: f64 = 64.0;
 /// Number of times that all rows are replaced in a simulation. The second half counts.
@@ -180,8 +177,8 @@ impl PilotedCandidate<'_> {
         let segments = SteadySegments::of(self.shape.count as f64, flushed);
         let counters = self.over(&segments, &points);
         let demands = self.demands(&points, &counters, (tier, dram.value));
-        // Half of the memory for writes is filled, on average. Its rows, and those of small segments, are compared
-        // one by one.
+        // Half of the memory for writes is filled, on average. Its rows, and those of small segments, are
+        // compared one by one.
         let small = segments.sizes.iter().filter(|(rows, _)| *rows < FLAT_BELOW_ROWS as f64);
         let compared = flushed / 2.0 + small.map(|(rows, number)| rows * number).sum::<f64>();
         let processor = Processor::of_this_machine();

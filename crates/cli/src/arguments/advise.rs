@@ -59,8 +59,8 @@ pub struct AdviseArguments {
     /// Element of vectors that do not exist yet: f32, f16, bf16, u8, i8 or b1
     #[arg(long, requires = "dim", default_value_t = Element::F32)]
     pub element: Element,
-    /// Shares of the rows that filters of searches match, such as 0.1,0.01: searches under them are predicted,
-    /// too, and count as much as those without a filter
+    /// Shares of the rows that filters of searches match, such as 0.1,0.01: searches under them are
+    /// predicted, too, and count as much as those without a filter
     #[arg(long = "filter", value_name = "SHARE", value_delimiter = ',')]
     pub filters: Vec<f64>,
     /// Rows that are replaced each day: a collection is predicted, with its segments and merges
@@ -109,8 +109,9 @@ pub struct AdviseArguments {
     /// Compare the index DATA with this plan, by searching it with QUERIES [default: the plan that the index
     /// keeps, of a build with --advice]
     #[arg(long, value_name = "PLAN", num_args = 0..=1,
-          conflicts_with_all = ["recall", "k", "vectors", "filters", "rows_a_day", "places", "concurrency", "threads", "families",
-                                "quick", "thorough", "seed", "work_folder", "LimitArguments"])]
+          conflicts_with_all = ["recall", "k", "vectors", "filters", "rows_a_day", "places", "concurrency",
+                                "threads", "families", "quick", "thorough", "seed", "work_folder",
+                                "LimitArguments"])]
     pub check: Option<Option<PathBuf>>,
 }
 

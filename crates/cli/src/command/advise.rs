@@ -54,7 +54,8 @@ pub(super) fn run(arguments: &AdviseArguments, console: &Console) -> Result<(), 
     }
     if let Some(output) = &arguments.output {
         let Some(plan) = PlanFile::of(&advice, 0) else {
-            let why = advice.notes.last().cloned().unwrap_or_default();
+            let why = advice.notes.iter().find(|note| note.starts_with("no index meets"));
+            let why = why.cloned().unwrap_or_default();
             let failure = Failure::new(format!("{}: there is no plan to write: {why}", output.display()));
             return console.answer_and_fail(&advice, &text(&advice), failure);
         };

@@ -19,6 +19,9 @@ pub const MERGE_FACTOR: usize = 4;
 /// A segment is rewritten if this share of its rows is deleted. It keeps the space of a collection below one
 /// and a half times its live rows.
 pub const DELETED_SHARE: f64 = 0.3;
+/// The share of the rows of a segment that are not deleted, on average: half of the deleted ones that a merge
+/// waits for.
+pub const LIVE_SHARE: f64 = 1.0 - DELETED_SHARE / 2.0;
 /// The most rows of a segment.
 pub const MAX_SEGMENT_ROWS: u64 = 1 << 31;
 

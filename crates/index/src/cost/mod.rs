@@ -2,8 +2,9 @@
 //! ([`device`]) and the processor ([`processor`]), and which of the two limits the speed.
 //!
 //! The models of the papers are here, each once: counters of graphs and of posting lists ([`counters`]),
-//! object stores ([`store`]), graphics cards ([`card`]), hash tables on storage ([`storage`]), queries
-//! that wait for each other ([`queueing`]), and the segments of collections ([`merging`]). [`deviation`] judges a prediction by what was measured.
+//! object stores ([`store`]), graphics cards ([`card`]), hash tables on storage ([`storage`]), queries that
+//! wait for each other ([`queueing`]), and the segments of collections ([`merging`]). [`deviation`] judges a
+//! prediction by what was measured.
 //!
 //! Each family computes the demand of its queries (`families/*/cost.rs`). The effort for a recall, the
 //! queries in flight and the prediction of `explain` follow from it. No prediction reads a file or a clock;

@@ -134,7 +134,8 @@ mod tests {
         assert_eq!(changes, expected.map(str::to_owned).into());
         let expected = ["calibrate_collection", "compact_collection", "copy_collection"];
         assert_eq!(long, expected.map(str::to_owned).into());
-        // A new operation is in one of the lists: a change that is not sent to the writer would be refused there.
+        // A new operation must be in one of the lists, so that no change is done at a server that does not
+        // write.
         assert_eq!(reads, READS.map(str::to_owned).into());
     }
 }
