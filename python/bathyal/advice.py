@@ -215,8 +215,7 @@ def advise(
         store_options: options of the stores of addresses, as for :func:`open`.
         memory, disk: the most bytes of the open index and of its files, or text such as ``"2GB"``.
         p50_ms, p99_ms: the most milliseconds of the median query and of the 99th percentile.
-        qps: the fewest queries a second.
-        build_seconds, build_memory: the most seconds and bytes of memory of the build.
+        qps, build_seconds, build_memory: the fewest queries a second, the most seconds and bytes of the build.
         dollars_per_month: the most dollars for memory, disk and processors.
         concurrency: queries in flight at which limits hold and indexes are compared.
         threads: threads of searches and of the build; 0 means all cores.

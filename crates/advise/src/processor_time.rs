@@ -30,8 +30,8 @@ impl CoreShare {
         let is_busy = !self.shares.is_empty() && share < BUSY_SHARE;
         is_busy.then(|| {
             format!(
-                "other programs kept this machine busy while small indexes were measured (a thread got {:.0}% of \
-                 a core), so that predicted speeds may be far too low; ask again when it is idle",
+                "other programs kept this machine busy while small indexes were measured (a thread got \
+                 {:.0}% of a core), so that predicted speeds may be far too low; ask again when it is idle",
                 100.0 * share
             )
         })
