@@ -129,7 +129,7 @@ impl FamilyChoice {
     /// Returns `options` with the family, its options and the plan, which the index then keeps.
     ///
     /// # Errors
-    /// As [`families::options`] and [`PlanFile::kept`].
+    /// As [`families::options`] and [`PlanFile::text`].
     pub fn build_options(&self, options: BuildOptions) -> Result<BuildOptions, IndexError> {
         let family = families::options(&self.build.family, &self.build.options)?;
         let plan = self.plan.as_ref().map(PlanFile::kept).transpose()?;
