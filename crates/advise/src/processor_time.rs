@@ -46,7 +46,7 @@ fn thread_seconds() -> Option<f64> {
     Some(time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9)
 }
 
-/// Returns `None`: not implemented on this system.
+/// Returns `None`: this system does not report it.
 #[cfg(not(unix))]
 fn thread_seconds() -> Option<f64> {
     None
@@ -60,7 +60,7 @@ pub(crate) fn processor_seconds() -> Option<f64> {
     Some(time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9)
 }
 
-/// Returns `None`: not implemented on this system.
+/// Returns `None`: this system does not report it.
 #[cfg(not(unix))]
 pub(crate) fn processor_seconds() -> Option<f64> {
     None
