@@ -107,7 +107,7 @@ def measured(
         "disk": built["index_bytes"],
         "memory": found["dram_bytes"] if is_sized else None,
         **requested(found),
-        "cpu": found["processor_us_per_query"] or 0.0,
+        "cpu": found["processor_us_per_query"],
         "qps": found["qps"],
         "p50": found["latency_us"]["p50"],
         "p99": found["latency_us"]["p99"] if found["queries"] >= P99_QUERIES else None,
@@ -192,7 +192,7 @@ def prepare(given: Any, command: Command, folder: pathlib.Path) -> pathlib.Path:
     queries = count_of(given.queries)
     rows_of(given.queries, iter(range(queries // 2)), folder / f"predict{given.queries.suffix}")
     # An index by which nodes and buckets are measured.
-    command("build", given.queries, folder / "some", "--metric", given.metric, "--family", "flat")
+    command("build", base, folder / "some", "--metric", given.metric, "--family", "flat")
     return pathlib.Path(base)
 
 

@@ -2,10 +2,10 @@
 
 use crate::assumed::AssumedData;
 use crate::candidates::{AdvisedOptions, candidates};
+use crate::core_share::CoreShare;
 use crate::pilot::PilotInputs;
 use crate::place::{AdviceTier, PlaceKind};
 use crate::prediction::{IndexPrediction, PilotedCandidate};
-use crate::processor_time::CoreShare;
 use crate::ranking::{RankedAdvice, RejectedCandidate, size_words};
 use crate::request::{AdviceRequest, IndexLimits};
 use crate::sample::DataSample;

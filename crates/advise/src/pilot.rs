@@ -4,13 +4,12 @@ use crate::candidates::AdvisedOptions;
 use crate::pilot_counters::PilotCounters;
 use crate::pilot_filters::PilotFilter;
 use crate::pilot_place::OpenPilot;
-use crate::processor_time::processor_seconds;
 use crate::request::AdviceRequest;
 use crate::sample::DataSample;
 use bathyal_index::{
     BuildReport, Effort, Index, IndexError, MemorySplit, SearchOptions, SearchResult, build,
 };
-use bathyal_tier::Control;
+use bathyal_tier::{Control, process_ns};
 use bathyal_vectors::progress::{CancelOnly, Progress};
 use bathyal_vectors::{IdFile, VectorFile, groundtruth};
 use std::path::Path;
@@ -199,7 +198,7 @@ impl<'a> PilotInputs<'a> {
                     }
                     _ => self.search(&pilot.index, truth, recall, timing)?,
                 };
-                let has_latencies = largest && tier.is_dram();
+                let has_latencies = largest && tier.answers_in_place();
                 let latencies =
                     if has_latencies { self.latencies(&pilot.index, recall)? } else { Vec::new() };
                 let filtered = SearchOptions { effort: Effort::Recall(recall), ..self.alone() };
@@ -279,21 +278,21 @@ impl<'a> PilotInputs<'a> {
     ) -> Result<f64, IndexError> {
         let mut least = f64::INFINITY;
         for _ in 0..REPEATS {
-            let before = processor_seconds();
+            let before = process_ns();
             let mut elapsed = 0.0;
             for first in (0..queries.count()).step_by(QUERIES_A_SEARCH) {
                 let some = rows_of(queries, first..(first + QUERIES_A_SEARCH).min(queries.count()))?;
                 elapsed += self.answers(index, &some, search)?.seconds;
             }
-            let used = processor_seconds().zip(before).map_or(elapsed, |(after, before)| after - before);
-            let seconds = if used > 0.0 { used } else { elapsed };
-            least = least.min(seconds * 1e9 / queries.count().max(1) as f64);
+            let used = process_ns().saturating_sub(before) as f64;
+            let spent = if used > 0.0 { used } else { elapsed * 1e9 };
+            least = least.min(spent / queries.count().max(1) as f64);
         }
         Ok(least)
     }
 
-    /// Measures the latencies of an index in memory: one thread searches as many queries at once as each
-    /// thread of the request does. Queries whose reads take no time need not wait for each other, so that
+    /// Measures the latencies of an index whose reads are loads: one thread searches as many queries at once
+    /// as each thread of the request does. Queries whose reads take no time need not wait for each other, so that
     /// their median is below that of Little's law.
     fn latencies(&self, index: &Index, recall: f32) -> Result<Vec<LatencyShape>, IndexError> {
         let options = self.request.options();

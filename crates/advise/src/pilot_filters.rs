@@ -9,9 +9,8 @@
 use crate::pilot::{PilotInputs, Timing};
 use crate::pilot_counters::PilotCounters;
 use crate::pilot_place::OpenPilot;
-use crate::processor_time::processor_seconds;
 use bathyal_index::{Index, IndexError, RowSet, SearchOptions, WithinPlan};
-use bathyal_tier::Control;
+use bathyal_tier::{Control, process_ns};
 use bathyal_vectors::VectorFile;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -131,10 +130,10 @@ impl PilotInputs<'_> {
             _ => &pilot.index,
         };
         search(index, &first, options)?;
-        let (before, started) = (processor_seconds(), Instant::now());
+        let (before, started) = (process_ns(), Instant::now());
         parts.iter().try_for_each(|part| search(index, part, options).map(drop))?;
-        let used = processor_seconds().zip(before).map(|(after, before)| after - before);
-        let seconds = used.filter(|used| *used > 0.0).unwrap_or(started.elapsed().as_secs_f64());
-        Ok(PilotCounters { compute_ns: seconds * 1e9 / count.max(1) as f64, ..counters })
+        let used = process_ns().saturating_sub(before);
+        let spent = if used > 0 { used as f64 } else { started.elapsed().as_nanos() as f64 };
+        Ok(PilotCounters { compute_ns: spent / count.max(1) as f64, ..counters })
     }
 }

@@ -29,7 +29,7 @@ const BRIEF_BLOCKS: [u32; 2] = [4096, 1 << 20];
 const BRIEF_DEPTHS: [u32; 3] = [1, 16, 128];
 /// Steps of the progress of a measurement, which reports its progress as a share.
 const STEPS: u64 = 1000;
-/// Processor nanoseconds of a request to an object store and of its response, measured on small ranges.
+/// Processor nanoseconds of a request to an object store that was not measured.
 const REQUEST_NS: f64 = 45_000.0;
 /// The spread of the first byte of a store that was not measured (cloud-native-vector-search, section 2.3.1).
 const USUAL_SPREAD: f64 = 0.4;
@@ -116,6 +116,17 @@ impl AdviceTier {
     /// Returns true if the pages of an index are in the memory of this process.
     pub fn is_dram(&self) -> bool {
         self.choice == TierChoice::Dram
+    }
+
+    /// Returns true if pilots are searched in the memory of the place itself, by loads: with many queries in
+    /// flight, most end without a wait for others. The memory of a profile is not at hand.
+    pub(crate) fn answers_in_place(&self) -> bool {
+        let is_profile = self.choice == TierChoice::Mapped(MappedOptions::default()) && !self.pages_in_dram;
+        match self.kind {
+            PlaceKind::Memory => true,
+            PlaceKind::Mapped => !is_profile,
+            _ => false,
+        }
     }
 
     /// Refuses a profile that no device has.
@@ -278,12 +289,42 @@ impl AdviceTier {
     /// Predicts a search. Reads from memory nodes and buckets take processor time that pilots do not measure.
     pub(crate) fn predict(&self, demand: &Demand, execution: &Execution) -> Prediction {
         match self.kind {
-            PlaceKind::Bucket(costs) => in_bucket(demand, execution, &self.profile, costs),
+            PlaceKind::Bucket(costs) => self.in_bucket(demand, execution, costs),
             PlaceKind::Node => {
-                let issue_ns = self.profile.issue_ns as f64;
-                demand.on(&self.profile, &Execution { issue_ns, ..*execution })
+                demand.on(&self.profile, &Execution { issue_ns: self.request_ns(), ..*execution })
             }
             _ => demand.on(&self.profile, execution),
+        }
+    }
+
+    /// Predicts a search of an index in an object store.
+    fn in_bucket(&self, demand: &Demand, execution: &Execution, costs: StoreCosts) -> Prediction {
+        let profile = &self.profile;
+        let times = StoreTimes {
+            first_byte_ns: profile.latency_ns as f64,
+            spread: costs.spread,
+            requests_per_s: profile.iops,
+            bytes_per_s: profile.bandwidth_bytes_per_s,
+            request_ns: self.request_ns(),
+        };
+        let concurrency = f64::from(execution.threads * execution.in_flight);
+        let found = times.predict(demand, demand.rounds.max(1.0), concurrency, f64::from(execution.threads));
+        let bound = match found.bound {
+            StoreBound::Latency => Bound::Latency,
+            StoreBound::Requests => Bound::Iops,
+            StoreBound::Bandwidth => Bound::Bandwidth,
+            StoreBound::Processor => Bound::Compute,
+        };
+        Prediction { qps: found.qps, latency_ns: found.latency_ns, bound, ..demand.on(profile, execution) }
+    }
+
+    /// Returns the processor nanoseconds of a request to another machine, which pilots do not measure; 0 of a
+    /// place without requests.
+    pub(crate) fn request_ns(&self) -> f64 {
+        match self.kind {
+            PlaceKind::Bucket(_) if self.profile.issue_ns == 0 => REQUEST_NS,
+            PlaceKind::Bucket(_) | PlaceKind::Node => self.profile.issue_ns as f64,
+            _ => 0.0,
         }
     }
 
@@ -294,26 +335,6 @@ impl AdviceTier {
             _ => 0.0,
         }
     }
-}
-
-/// Predicts a search of an index in an object store.
-fn in_bucket(demand: &Demand, execution: &Execution, profile: &TierProfile, costs: StoreCosts) -> Prediction {
-    let times = StoreTimes {
-        first_byte_ns: profile.latency_ns as f64,
-        spread: costs.spread,
-        requests_per_s: profile.iops,
-        bytes_per_s: profile.bandwidth_bytes_per_s,
-        request_ns: REQUEST_NS,
-    };
-    let concurrency = f64::from(execution.threads * execution.in_flight);
-    let found = times.predict(demand, demand.rounds.max(1.0), concurrency, f64::from(execution.threads));
-    let bound = match found.bound {
-        StoreBound::Latency => Bound::Latency,
-        StoreBound::Requests => Bound::Iops,
-        StoreBound::Bandwidth => Bound::Bandwidth,
-        StoreBound::Processor => Bound::Compute,
-    };
-    Prediction { qps: found.qps, latency_ns: found.latency_ns, bound, ..demand.on(profile, execution) }
 }
 
 /// Returns true if a place is the address of an index in a store.
@@ -428,6 +449,29 @@ mod tests {
             ..AdviceTier::dram().profile
         };
         AdviceTier::of_profile("bucket", profile)
+    }
+
+    #[test]
+    fn the_processor_time_of_requests_is_measured_or_assumed() {
+        let with = |kind: &str, issue_ns| {
+            let profile = TierProfile { kind: kind.into(), issue_ns, ..store().profile };
+            AdviceTier::of_profile("device", profile).request_ns()
+        };
+        assert_eq!([with("object", 0), with("object", 70_000)], [REQUEST_NS, 70_000.0]);
+        assert_eq!([with("remote", 0), with("remote", 900), with("file", 900)], [0.0, 900.0, 0.0]);
+    }
+
+    #[test]
+    fn latencies_are_measured_where_pilots_answer_in_the_memory_of_the_place() {
+        let mapped = TierProfile { kind: "mapped".into(), addressable: true, ..store().profile };
+        let of_profile = AdviceTier::of_profile("cxl", mapped);
+        let own = AdviceTier { pages_in_dram: true, ..of_profile.clone() };
+        let choice = TierChoice::Mapped("node=1".parse().unwrap());
+        let node = AdviceTier { choice, ..of_profile.clone() };
+        let in_place = [AdviceTier::dram(), own, node].map(|tier| tier.answers_in_place());
+        assert_eq!(in_place, [true; 3]);
+        let elsewhere = [of_profile, store()].map(|tier| tier.answers_in_place());
+        assert_eq!(elsewhere, [false; 2]);
     }
 
     #[test]

@@ -217,7 +217,7 @@ impl PilotedCandidate<'_> {
             moved_bytes: demands.moved,
             code_distances: counters.code_distances,
             full_distances: counters.full_distances,
-            processor_us: demands.compute_ns.times(1e-3),
+            processor_us: demands.compute_ns.plus(&counters.reads.times(tier.request_ns())).times(1e-3),
             loads,
             filters: match options.filters.is_empty() {
                 true => Vec::new(),

@@ -5,7 +5,7 @@
 //! * [`Failure`], [`Kind`]: exit codes, messages, and names of kinds that scripts may rely on.
 //! * [`Interrupt`]: listens for Ctrl-C.
 //! * [`byte_size`], [`typed`]: parsers of option values.
-//! * [`process_memory`], [`process_time`]: memory and processor time of this process.
+//! * [`process_memory`]: memory of this process.
 
 mod answers;
 pub mod byte_size;
@@ -13,7 +13,6 @@ mod failure;
 mod interrupt;
 mod kind;
 pub mod process_memory;
-pub mod process_time;
 mod progress_bar;
 mod question;
 pub mod typed;

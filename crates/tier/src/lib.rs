@@ -24,7 +24,7 @@ pub mod memory;
 pub mod numa;
 pub mod probe;
 pub mod process;
-mod thread_time;
+mod processor_time;
 pub mod wake_socket;
 mod zeros;
 
@@ -40,4 +40,4 @@ pub use engine::{
 pub use error::{FaultKind, ReadError, ReadFault, RunError, TierError};
 pub use forward::{LayerQueue, LayerTier};
 pub use memory::{advise_huge_pages, prefetch};
-pub use thread_time::thread_ns;
+pub use processor_time::{process_ns, thread_ns};

@@ -14,7 +14,7 @@ use crate::backend::sim::random::SplitMix64;
 use crate::buffers::{Buffer, BufferPool};
 use crate::contract::{Completion, Queue, Read, ReadRate, Span, Tier, TierProfile};
 use crate::error::TierError;
-use crate::thread_time::thread_ns;
+use crate::processor_time::{process_ns, thread_ns};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::Arc;
@@ -26,6 +26,11 @@ const NEARLY_PEAK: f64 = 0.95;
 /// Block sizes of the grid in bytes, the most important ones first, since the time may run out.
 const BLOCKS: [u32; 12] =
     [4096, 512, 1 << 20, 65_536, 16_384, 1024, 2048, 8192, 32_768, 131_072, 262_144, 524_288];
+
+/// Reads in flight of a tier that joins near reads cover one of this many bytes of it at most, and no more bytes
+/// than this, so that a slow link ends in time.
+const FAR_APART: u64 = 16;
+const MOST_JOINED_BYTES: u64 = 64 << 20;
 
 /// Depths of the grid.
 const DEPTHS: [u32; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
@@ -64,6 +69,10 @@ pub struct ProbeOptions {
     pub blocks: Vec<u32>,
     /// Numbers of reads in flight.
     pub depths: Vec<u32>,
+    /// True for tiers that have threads of their own, and that join reads of near ranges to one request. The
+    /// processor time of a read is then that of all threads of the process, and reads in flight are few enough
+    /// to be far apart.
+    pub joins_reads: bool,
 }
 
 impl From<Mode> for ProbeOptions {
@@ -79,6 +88,7 @@ impl From<Mode> for ProbeOptions {
             read_time: Duration::from_millis(read),
             blocks: BLOCKS.to_vec(),
             depths: DEPTHS.to_vec(),
+            joins_reads: false,
         }
     }
 }
@@ -176,17 +186,25 @@ pub fn probe_tier(
     let profile = tier.profile();
     let fits =
         |block: u32| block > 0 && block.is_multiple_of(profile.alignment) && u64::from(block) <= tier.len();
-    let blocks: Vec<u32> = options.blocks.iter().copied().filter(|b| fits(*b)).collect();
-    let all = (blocks.len() * options.depths.len()).max(1);
-    let mut cells = Vec::with_capacity(all);
-    for (i, block) in blocks.iter().enumerate() {
-        for (j, depth) in options.depths.iter().enumerate() {
-            if !progress((i * options.depths.len() + j) as f64 / all as f64) {
-                return Err(TierError::Cancelled);
-            }
-            if start.elapsed() < options.read_time {
-                cells.push(measure(tier, *block, (*depth).max(1), options.cell_time)?);
-            }
+    let most_in_flight =
+        if options.joins_reads { (tier.len() / FAR_APART).min(MOST_JOINED_BYTES) } else { u64::MAX };
+    let is_far_apart =
+        |block: u32, depth: u32| depth == 1 || u64::from(block) * u64::from(depth) <= most_in_flight;
+    let grid: Vec<(u32, u32)> = options
+        .blocks
+        .iter()
+        .copied()
+        .filter(|block| fits(*block))
+        .flat_map(|block| options.depths.iter().map(move |depth| (block, (*depth).max(1))))
+        .filter(|(block, depth)| is_far_apart(*block, *depth))
+        .collect();
+    let mut cells = Vec::with_capacity(grid.len());
+    for (number, (block, depth)) in grid.iter().enumerate() {
+        if !progress(number as f64 / grid.len() as f64) {
+            return Err(TierError::Cancelled);
+        }
+        if start.elapsed() < options.read_time {
+            cells.push(measure(tier, *block, *depth, options)?);
         }
     }
     progress(1.0);
@@ -240,8 +258,14 @@ struct ReadSlot {
     offset: u64,
 }
 
-/// Keeps `depth` reads of `block` bytes at random offsets in flight for `time`, and measures them.
-fn measure(tier: &Arc<dyn Tier>, block: u32, depth: u32, time: Duration) -> Result<ProbeCell, TierError> {
+/// Keeps `depth` reads of `block` bytes at random offsets in flight for the time of a cell, and measures them.
+fn measure(
+    tier: &Arc<dyn Tier>,
+    block: u32,
+    depth: u32,
+    options: &ProbeOptions,
+) -> Result<ProbeCell, TierError> {
+    let processor_ns = if options.joins_reads { process_ns } else { thread_ns };
     let addressable = tier.profile().addressable;
     let frames = if addressable { 1 } else { depth as usize };
     let mut pool = BufferPool::new(frames, block as usize, u64::MAX, crate::BUFFER_ALIGNMENT);
@@ -264,12 +288,12 @@ fn measure(tier: &Arc<dyn Tier>, block: u32, depth: u32, time: Duration) -> Resu
     let mut idle: Vec<u32> = (0..depth).collect();
     let (mut latencies, mut done) = (Vec::<u64>::new(), Vec::<Completion>::new());
     let mut reads = Vec::new();
-    let computed = thread_time();
+    let before = processor_ns();
     // Reads that are in flight when the time is up count for the latency, since slow ones are among them, but
     // not for the rates.
     let mut measured = None;
     while measured.is_none() || queue.in_flight() > 0 {
-        if measured.is_none() && start.elapsed() >= time && !latencies.is_empty() {
+        if measured.is_none() && start.elapsed() >= options.cell_time && !latencies.is_empty() {
             measured = Some((latencies.len() as f64, start.elapsed().as_secs_f64()));
         }
         if measured.is_some() {
@@ -304,7 +328,7 @@ fn measure(tier: &Arc<dyn Tier>, block: u32, depth: u32, time: Duration) -> Resu
             idle.push(number);
         }
     }
-    let computed = thread_time().saturating_sub(computed);
+    let computed = Duration::from_nanos(processor_ns().saturating_sub(before));
     let (counted, seconds) = measured.unwrap_or((0.0, f64::INFINITY));
     Ok(MeasuredReads { latencies, counted, seconds, computed }.cell(block, depth))
 }
@@ -316,7 +340,7 @@ struct MeasuredReads {
     /// Number of reads that completed within `seconds`.
     counted: f64,
     seconds: f64,
-    /// Processor time of the thread during all reads.
+    /// Processor time during all reads.
     computed: Duration,
 }
 
@@ -339,11 +363,6 @@ impl MeasuredReads {
             issue_ns: computed.as_nanos() as u64 / reads,
         }
     }
-}
-
-/// Returns the processor time of the calling thread so far.
-fn thread_time() -> Duration {
-    Duration::from_nanos(thread_ns())
 }
 
 /// Loads every cache line of a span in place, as a search of an addressable tier does.

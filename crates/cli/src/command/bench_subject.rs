@@ -3,10 +3,9 @@
 use std::path::Path;
 use std::time::Instant;
 
-use bathyal_console::process_time::processor_seconds;
 use bathyal_console::{Console, Failure, Kind};
 use bathyal_index::{Index, SearchOptions};
-use bathyal_tier::Control;
+use bathyal_tier::{Control, process_ns};
 use bathyal_vectors::{IdFile, VectorFile};
 
 use super::bench_sweep::Sweep;
@@ -87,10 +86,10 @@ impl Subject {
         let Some(options) = self.steps.get(step) else { return Ok(None) };
         let Questions { queries, exact, settings, control } = *questions;
         let (index, count) = (&self.index, queries.count());
-        let before = processor_seconds();
+        let before = process_ns();
         let found = index.search(queries, options, control)?;
-        let processor_seconds = before.zip(processor_seconds()).map(|(before, after)| after - before);
-        let spent = Spent { open_seconds: self.open_seconds, processor_seconds };
+        let processor_ns = process_ns().saturating_sub(before);
+        let spent = Spent { open_seconds: self.open_seconds, processor_ns };
         let mut judge = Judge::new(exact, index.metric());
         judge.add(0..count, &found.ids, &found.distances, found.k)?;
         let shape = (found.k, found.threads);

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use bathyal_advise::{FamilyChoice, PlanFile};
 use bathyal_console::process_memory::peak_rss_bytes;
-use bathyal_console::process_time::processor_seconds;
 use bathyal_console::{Console, Failure, Kind, byte_size};
 use bathyal_index::{BuildOptions, BuildReport, DEFAULT_SEED, IndexError, MOST_CALIBRATION_QUERIES};
 use bathyal_kernels::Metric;
+use bathyal_tier::process_ns;
 use bathyal_vectors::VectorFile;
 use bathyal_vectors::progress::Progress;
 use serde::Serialize;
@@ -26,7 +26,7 @@ struct BuildOutput {
     peak_rss_bytes: Option<u64>,
     /// Processor time of this process. A build that continued a killed one does not count the time of that
     /// one.
-    processor_seconds: Option<f64>,
+    processor_seconds: f64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     notes: Vec<String>,
 }
@@ -67,7 +67,7 @@ pub(super) fn run(arguments: &BuildArguments, console: &Console) -> Result<(), F
     drop(progress);
     let index = index.display().to_string();
     let notes = shared_devices(&arguments.disks.stripe);
-    let (peak_rss_bytes, processor_seconds) = (peak_rss_bytes(), processor_seconds());
+    let (peak_rss_bytes, processor_seconds) = (peak_rss_bytes(), process_ns() as f64 / 1e9);
     let answer = BuildOutput { index, report, chosen, peak_rss_bytes, processor_seconds, notes };
     console.answer(&answer, &text(&answer))
 }
@@ -130,13 +130,11 @@ fn options(arguments: &BuildArguments, metric: Metric, console: &Console) -> Res
 
 fn text(answer: &BuildOutput) -> String {
     let BuildOutput { index, report, peak_rss_bytes, processor_seconds, notes, .. } = answer;
-    let processor =
-        processor_seconds.map_or(String::new(), |seconds| format!(", {seconds:.1} s of processor time"));
     let stored = report.stored.map_or(String::new(), |stored| format!("\nstored as {stored}"));
     let remarks: String = report.remarks().map(|remark| format!("\n{remark}")).collect();
     let notes: String = notes.iter().map(|note| format!("\nnote: {note}")).collect();
     format!(
-        "{index}: {} vectors of {} {} ({}), built in {:.1} s{processor}\n\
+        "{index}: {} vectors of {} {} ({}), built in {:.1} s, {processor_seconds:.1} s of processor time\n\
          {}{stored}{remarks}{notes}",
         report.vectors,
         report.dim,

@@ -79,8 +79,8 @@ pub(super) struct Measurement {
     pub latency_us: LatencySummary,
     /// Seconds that opening the index took.
     pub open_seconds: f64,
-    /// Processor time of all threads, per query; `None` if the system does not report it.
-    pub processor_us_per_query: Option<f64>,
+    /// Processor time of all threads, per query.
+    pub processor_us_per_query: f64,
     /// Time of a query by phase: wall-clock time for `read`, processor time for the other phases; `None`
     /// without `--phases`. Queries in flight wait at the same time.
     pub phase_us_per_query: Option<BTreeMap<&'static str, f64>>,
@@ -178,7 +178,7 @@ impl Measurement {
             qps: if found.seconds > 0.0 { queries as f64 / found.seconds } else { 0.0 },
             latency_us: LatencySummary::of(&found.latencies_ns),
             open_seconds: spent.open_seconds,
-            processor_us_per_query: spent.processor_seconds.map(|s| s * 1e6 / queries.max(1) as f64),
+            processor_us_per_query: spent.processor_ns as f64 / 1e3 / queries.max(1) as f64,
             phase_us_per_query: phases(found, queries),
             reads_per_query: mean(totals.reads),
             bytes_per_query: mean(totals.bytes),
@@ -216,7 +216,7 @@ pub(super) struct Spent {
     /// Seconds that opening the index took.
     pub open_seconds: f64,
     /// Processor time of all threads while queries were answered.
-    pub processor_seconds: Option<f64>,
+    pub processor_ns: u64,
 }
 
 /// Returns mean microseconds per query by phase.

@@ -4,10 +4,9 @@ use std::fmt::Write;
 use std::num::NonZeroUsize;
 use std::time::Instant;
 
-use bathyal_console::process_time::processor_seconds;
 use bathyal_console::{Console, Failure, Kind, byte_size};
 use bathyal_index::{CacheUse, Index, NamedEfforts, SearchOptions, SearchResult, round_name};
-use bathyal_tier::Control;
+use bathyal_tier::{Control, process_ns};
 use bathyal_vectors::{IdFormat, IdWriter};
 
 use super::exact::{self, Judge, Quality};
@@ -49,7 +48,7 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
     let control = Control { cancel: Some(console.interrupt().flag()), deadline: None };
     warm(arguments, &index, &options, control)?;
     let mut output = arguments.output.as_ref().map(|path| IdWriter::create(path, k)).transpose()?;
-    let before = processor_seconds();
+    let before = process_ns();
     let mut all: Option<SearchResult> = None;
     let mut first = FirstNeighbors::of(arguments.show);
     let mut judge = exact.as_ref().map(|exact| Judge::new(exact, index.metric()));
@@ -65,8 +64,7 @@ pub(super) fn run(arguments: &SearchArguments, console: &Console) -> Result<(), 
         add_block(&mut all, found);
         Ok(())
     })?;
-    let processor_seconds = before.zip(processor_seconds()).map(|(before, after)| after - before);
-    let spent = Spent { open_seconds, processor_seconds };
+    let spent = Spent { open_seconds, processor_ns: process_ns().saturating_sub(before) };
     let Some(found) = all else { return Err(Failure::of(Kind::InvalidData, "there are no queries")) };
     if let Some(output) = output {
         output.finish()?;
@@ -190,13 +188,13 @@ fn memory_parts(measured: &Measurement) -> String {
     format!(" ({})", words.join(", "))
 }
 
-/// Returns a line with the processor time of a query and its time by phase; empty if neither is known.
+/// Returns a line with the processor time of a query, and its time by phase if that is known.
 fn time(measured: &Measurement) -> String {
-    let processor = measured.processor_us_per_query.map(|us| format!("processor {us:.0} us"));
+    let processor = format!("processor {:.0} us", measured.processor_us_per_query);
     let phases =
         measured.phase_us_per_query.iter().flatten().map(|(phase, us)| format!("{phase} {us:.0} us"));
-    let words: Vec<String> = processor.into_iter().chain(phases).collect();
-    if words.is_empty() { String::new() } else { format!("\n                 {}", words.join(", ")) }
+    let words: Vec<String> = std::iter::once(processor).chain(phases).collect();
+    format!("\n                 {}", words.join(", "))
 }
 
 /// Returns a line with the counters of the graphics card; empty without one.

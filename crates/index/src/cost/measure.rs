@@ -163,6 +163,7 @@ fn submit_ns() -> Option<f64> {
         read_time: SUBMIT_TIME,
         blocks: vec![SUBMIT_BLOCK],
         depths: vec![SUBMIT_DEPTH],
+        joins_reads: false,
     };
     let report = probe_tier(&tier, &options, &|_| true).ok()?;
     Some(report.profile.issue_ns as f64).filter(|ns| *ns > 0.0)

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bathyal_console::Failure;
-use bathyal_console::process_time::processor_seconds;
 use bathyal_kernels::{Metric, Neighbor};
-use bathyal_tier::{Control, Engine, EngineOptions, RunError, Tier};
+use bathyal_tier::{Control, Engine, EngineOptions, RunError, Tier, process_ns};
 use bathyal_vectors::groundtruth::ratio_of_query;
 use serde::Serialize;
 
@@ -66,7 +65,7 @@ pub(super) fn run(
     parallelism: Parallelism,
     control: Control<'_>,
 ) -> Result<Outcome, Failure> {
-    let (began, before) = (Instant::now(), processor_seconds());
+    let (began, before) = (Instant::now(), process_ns());
     let count = query_set.queries.count();
     let part = count.div_ceil(parallelism.threads.max(1)).max(1);
     let parts: Vec<_> = (0..count).step_by(part).map(|first| first..count.min(first + part)).collect();
@@ -82,7 +81,7 @@ pub(super) fn run(
         threads.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect::<Vec<_>>()
     });
     let seconds = began.elapsed().as_secs_f64();
-    let processor = before.zip(processor_seconds()).map_or(seconds, |(from, to)| to - from);
+    let processor_ns = process_ns().saturating_sub(before);
     let (mut counters, mut latency, mut ratios, mut within) =
         (TableCounters::default(), 0, Vec::new(), 0_u64);
     let nearest = searcher.built.hashes.ladder().ratio.powi(2);
@@ -104,7 +103,7 @@ pub(super) fn run(
         within: per_query(within as f64),
         counters,
         qps: count as f64 / seconds.max(1e-9),
-        processor_ns: per_query(processor * 1e9),
+        processor_ns: per_query(processor_ns as f64),
         latency_ns: per_query(latency as f64),
     })
 }

@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use bathyal_console::Failure;
-use bathyal_console::process_time::processor_seconds;
 use bathyal_index::{Index, OpenOptions, SearchTotals};
+use bathyal_tier::process_ns;
 use bathyal_vectors::progress::Progress;
 
 use crate::records::Records;
@@ -90,7 +90,7 @@ fn measure(
     in_flight: u32,
 ) -> Result<(TimedSample, SearchTotals), Failure> {
     let options = trial.options(index, effort.parameter, effort.setting, in_flight);
-    let (began, before) = (Instant::now(), processor_seconds());
+    let (began, before) = (Instant::now(), process_ns());
     let (mut seconds, mut queries, mut latency_ns, mut totals) =
         (0.0, 0_usize, 0_u64, SearchTotals::default());
     let mut threads = 1;
@@ -101,7 +101,7 @@ fn measure(
         latency_ns += found.latencies_ns.iter().sum::<u64>();
         (totals, threads) = (found.totals, found.threads);
     }
-    let processor = before.zip(processor_seconds()).map_or(seconds * threads as f64, |(from, to)| to - from);
+    let processor = process_ns().saturating_sub(before) as f64 / 1e9;
     let sample = TimedSample {
         qps: queries as f64 / seconds.max(1e-9),
         processor_qps: (queries * threads) as f64 / processor.max(1e-9),

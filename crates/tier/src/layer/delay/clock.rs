@@ -7,7 +7,7 @@
 //! time off. Time off that goes undetected hides at most one latency, independent of its length: only the
 //! reads in flight become due during it.
 
-use crate::thread_time::thread_ns;
+use crate::processor_time::thread_ns;
 use std::sync::OnceLock;
 #[cfg(target_arch = "x86_64")]
 use std::time::Duration;

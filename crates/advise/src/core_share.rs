@@ -1,5 +1,6 @@
-//! The processor time of this process, and the share of a core that other programs leave to it.
+//! The share of a core that other programs leave to this process.
 
+use bathyal_tier::thread_ns;
 use std::time::{Duration, Instant};
 
 /// The time of a look at that share: several slices of the system's scheduler.
@@ -16,12 +17,12 @@ pub(crate) struct CoreShare {
 impl CoreShare {
     /// Takes a look, which keeps the calling thread busy for some milliseconds.
     pub(crate) fn look(&mut self) {
-        let (started, before) = (Instant::now(), thread_seconds());
+        let (started, before) = (Instant::now(), thread_ns());
         while started.elapsed() < LOOK {
             std::hint::spin_loop();
         }
-        let used = thread_seconds().zip(before).map(|(after, before)| after - before);
-        self.shares.extend(used.map(|used| used / started.elapsed().as_secs_f64()));
+        let used = thread_ns().saturating_sub(before);
+        self.shares.push(used as f64 / started.elapsed().as_nanos() as f64);
     }
 
     /// Returns a note if other programs have taken a part of the core.
@@ -36,34 +37,6 @@ impl CoreShare {
             )
         })
     }
-}
-
-/// Returns the processor time of the calling thread so far, in seconds; `None` if the system does not report
-/// it.
-#[cfg(unix)]
-fn thread_seconds() -> Option<f64> {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Some(time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9)
-}
-
-/// Returns `None`: this system does not report it.
-#[cfg(not(unix))]
-fn thread_seconds() -> Option<f64> {
-    None
-}
-
-/// Returns the processor time of all threads of this process so far, in seconds; `None` if the system does
-/// not report it.
-#[cfg(unix)]
-pub(crate) fn processor_seconds() -> Option<f64> {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Some(time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9)
-}
-
-/// Returns `None`: this system does not report it.
-#[cfg(not(unix))]
-pub(crate) fn processor_seconds() -> Option<f64> {
-    None
 }
 
 #[cfg(test)]
