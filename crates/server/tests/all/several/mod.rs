@@ -1,15 +1,16 @@
 //! Several servers of the same data: one writes, and the others forward changes to it.
 
 mod forwarding;
+mod history;
 mod leases;
 mod processes;
 mod s3_vectors;
 mod soak;
 
-use crate::harness::{ADMIN, Answer, TestServer, client};
+use crate::harness::{ADMIN, Answer, EXPIRED, TestServer, client};
 use bathyal_object::{Claims, ObjectUrl};
 use bathyal_server::ServerOptions;
-use reqwest::blocking::Client;
+use reqwest::blocking::{Client, RequestBuilder};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -91,12 +92,24 @@ impl Remote {
 
     /// Sends JSON as the administrator; `None` if there is no answer.
     fn send(&self, path: &str, body: &Value, key: Option<&str>) -> Option<Answer> {
-        let request = self.client.post(format!("http://{}{path}", self.address)).bearer_auth(ADMIN);
-        let request = key.into_iter().fold(request, |request, key| request.header("Idempotency-Key", key));
-        let response = request.json(body).send().ok()?;
-        let (status, text) = (response.status().as_u16(), response.text().ok()?);
-        Some(Answer { status, json: serde_json::from_str(&text).unwrap() })
+        let request = self.request(ADMIN, path);
+        answer_of(key.into_iter().fold(request, |request, key| request.header("Idempotency-Key", key)), body)
     }
+
+    /// Sends JSON with a key; `None` if there is no answer.
+    fn send_as(&self, secret: &str, path: &str, body: &Value) -> Option<Answer> {
+        answer_of(self.request(secret, path), body)
+    }
+
+    fn request(&self, secret: &str, path: &str) -> RequestBuilder {
+        self.client.post(format!("http://{}{path}", self.address)).bearer_auth(secret)
+    }
+}
+
+fn answer_of(request: RequestBuilder, body: &Value) -> Option<Answer> {
+    let response = request.json(body).send().ok()?;
+    let (status, text) = (response.status().as_u16(), response.text().ok()?);
+    Some(Answer { status, json: serde_json::from_str(&text).unwrap() })
 }
 
 /// Returns the path of a file of keys for processes.
@@ -104,7 +117,8 @@ fn keys_in(folder: &Path) -> PathBuf {
     let path = folder.join("keys.toml");
     crate::harness::write_keys(
         &path,
-        "[[key]]\nname = \"admin\"\nsecret = \"admin-0123456789abcdef\"\nright = \"write\"\n",
+        "[[key]]\nname = \"admin\"\nsecret = \"admin-0123456789abcdef\"\nright = \"write\"\n\
+         [[key]]\nname = \"expired\"\nsecret = \"expired-0123456789abcdef\"\nright = \"write\"\nexpires = 1000\n",
     );
     path
 }

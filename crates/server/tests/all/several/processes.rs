@@ -8,7 +8,7 @@ use bathyal_server::{Server, ServerOptions};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -44,14 +44,70 @@ fn part_server() {
 pub(super) struct Data {
     pub(super) address: String,
     place: Option<Place>,
+    /// Unmounted before its folder is removed.
+    disk: Option<SmallDisk>,
     folder: tempfile::TempDir,
+}
+
+/// A disk of its own, of so few bytes that a test can fill it. It is in memory.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    /// Mounts a disk at a new folder; `None` if this process may not.
+    fn mount(folder: PathBuf) -> Option<SmallDisk> {
+        std::fs::create_dir(&folder).unwrap();
+        let mount =
+            Command::new("mount").args(["-t", "tmpfs", "-o", "size=32m", "tmpfs"]).arg(&folder).status();
+        mount.is_ok_and(|status| status.success()).then_some(SmallDisk(folder))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
 }
 
 impl Data {
     pub(super) fn folder() -> Data {
         let folder = tempfile::tempdir().unwrap();
         let address = folder.path().join("data").to_str().unwrap().to_owned();
-        Data { address, place: None, folder }
+        Data { address, place: None, folder, disk: None }
+    }
+
+    /// Returns a folder on a small disk of its own, if this process may mount one, and otherwise any folder.
+    pub(super) fn on_own_disk() -> Data {
+        let data = Data::folder();
+        let Some(disk) = SmallDisk::mount(data.folder.path().join("disk")) else {
+            println!("no disk can be mounted, so that none is filled");
+            return data;
+        };
+        let address = disk.0.join("data").to_str().unwrap().to_owned();
+        Data { address, disk: Some(disk), ..data }
+    }
+
+    pub(super) fn is_bucket(&self) -> bool {
+        self.place.is_some()
+    }
+
+    pub(super) fn has_own_disk(&self) -> bool {
+        self.disk.is_some()
+    }
+
+    /// Fills the disk for some time.
+    pub(super) fn fill_disk(&self, time: Duration) {
+        let disk = self.disk.as_ref().expect("a disk of its own");
+        let path = disk.0.join("filler");
+        let mut file = std::fs::File::create(&path).unwrap();
+        let mut block = &[0_u8; 1 << 20][..];
+        // Down to the last bytes.
+        while !block.is_empty() {
+            if file.write_all(block).is_err() {
+                block = &block[..block.len() / 2];
+            }
+        }
+        std::thread::sleep(time);
+        std::fs::remove_file(path).unwrap();
     }
 
     /// Returns a folder of a bucket; `None` if there is no server of buckets.
@@ -59,10 +115,10 @@ impl Data {
         let service = service()?;
         let place = service.place(test);
         let folder = tempfile::tempdir().unwrap();
-        Some(Data { address: place.address("data"), place: Some(place), folder })
+        Some(Data { address: place.address("data"), place: Some(place), folder, disk: None })
     }
 
-    fn keys(&self) -> std::path::PathBuf {
+    fn keys(&self) -> PathBuf {
         let path: &Path = self.folder.path();
         keys_in(path)
     }
@@ -99,7 +155,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    fn signal(&self, signal: i32) {
+    pub(super) fn signal(&self, signal: i32) {
         // SAFETY: sends a signal to a child of this process that nobody has waited for yet.
         assert_eq!(unsafe { libc::kill(self.child.id() as i32, signal) }, 0);
     }
