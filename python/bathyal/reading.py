@@ -344,7 +344,9 @@ class Snapshot(Reading):
 
     def close(self) -> None:
         """Releases the snapshot: segments that only it needed are removed."""
-        self._handle = None
+        held, self._handle = self._handle, None
+        if release := getattr(held, "release", None):
+            release()
 
     def __enter__(self) -> Snapshot:
         return self

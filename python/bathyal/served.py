@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import urllib.parse
 from collections.abc import Mapping
@@ -18,6 +19,8 @@ from bathyal.schema import Element, Field, IdKind, schema
 
 LARGEST_BODY = 32 << 20
 """Most bytes of a batch that is cut from a stream: half of what a server takes by default."""
+SNAPSHOT_SECONDS = 3600
+"""Seconds after which a server drops a snapshot that was not closed."""
 MOST_PAGE = 10_000
 """Most rows of a page of a scan, and most ids of a request."""
 
@@ -145,8 +148,10 @@ def _not_served(what: str, instead: str) -> NoReturn:
 class ServedReading:
     """Reads a collection on a server: the methods of the compiled module's handle for reading."""
 
-    def __init__(self, connection: Connection, name: str, schema: str) -> None:
+    def __init__(self, connection: Connection, name: str, schema: str, held: str | None = None) -> None:
         self._connection, self._path, self._schema = connection, _path(name), schema
+        # The name of a snapshot that the server holds.
+        self._held = {} if held is None else {"snapshot": held}
 
     @property
     def sequence(self) -> int:
@@ -174,6 +179,7 @@ class ServedReading:
             "search_list": arguments["search_list"],
             "calibration": arguments["calibration"],
             **_filter(arguments["filter"]),
+            **self._held,
         }
         body = _bathyal.queries_to_arrow(field, queries)
         if body is None:
@@ -215,7 +221,8 @@ class ServedReading:
             raise ValueError(
                 f"{len(ids)} ids are too many for one request to a server; get {MOST_PAGE} at once"
             )
-        body = json.dumps({"ids": ids, "columns": columns, "vectors": vectors}).encode()
+        wanted_rows = {"ids": ids, "columns": columns, "vectors": vectors, **self._held}
+        body = json.dumps(wanted_rows).encode()
         reply = self._connection.send("POST", f"{self._path}/get", body, {"Accept": ARROW})
         part = _bathyal.arrow_to_rows(self._schema, vectors, reply.body)
         places, found = [], iter(part[0].tolist())
@@ -228,18 +235,37 @@ class ServedReading:
 
     def count(self, condition: _bathyal._Condition | None, cancel: _bathyal.Cancel | None) -> int:
         """Returns the number of rows that match."""
-        return int(self._connection.post(f"{self._path}/count", _filter(condition))["count"])
+        counted = self._connection.post(f"{self._path}/count", {**_filter(condition), **self._held})
+        return int(counted["count"])
 
     def scan(
         self, condition: _bathyal._Condition | None, columns: list[str] | None, vectors: list[str]
     ) -> ServedScan:
         """Returns a scan of the rows that match."""
-        page = {**_filter(condition), "columns": columns, "vectors": vectors}
+        page = {**_filter(condition), "columns": columns, "vectors": vectors, **self._held}
         return ServedScan(self._connection, self._path, self._schema, page)
 
 
+class ServedSnapshot(ServedReading):
+    """Reads a snapshot that a server holds."""
+
+    def __init__(self, connection: Connection, name: str, schema: str, answer: dict[str, Any]) -> None:
+        super().__init__(connection, name, schema, answer["snapshot"])
+        self._sequence = int(answer["sequence"])
+
+    @property
+    def sequence(self) -> int:
+        """The number of the last change in the snapshot."""
+        return self._sequence
+
+    def release(self) -> None:
+        """Ends the snapshot on the server, unless its time is over."""
+        with contextlib.suppress(FileNotFoundError):
+            self._connection.post(f"{self._path}/release", self._held)
+
+
 class ServedScan:
-    """Rows page by page, each with the rows of its own moment."""
+    """Rows page by page, each with the rows of its own moment, or of a snapshot."""
 
     def __init__(self, connection: Connection, path: str, schema: str, page: dict[str, Any]) -> None:
         self._connection, self._path, self._schema, self._page = connection, path, schema, page
@@ -264,7 +290,7 @@ class ServedCollection:
     largest_batch_bytes = LARGEST_BODY
 
     def __init__(self, connection: Connection, name: str, known: str | None) -> None:
-        self._connection, self._path = connection, _path(name)
+        self._connection, self._name, self._path = connection, name, _path(name)
         self._schema = known or json.dumps(connection.get(self._path).json()["schema"])
         self._reading: ServedReading | None = ServedReading(connection, name, self._schema)
 
@@ -287,9 +313,11 @@ class ServedCollection:
             raise ValueError("the collection is closed; open it again")
         return self._reading
 
-    def snapshot(self) -> NoReturn:
-        """A server keeps no snapshots for its clients."""
-        _not_served("snapshot()", "every request sees the collection as it is at that moment")
+    def snapshot(self) -> ServedSnapshot:
+        """Lets the server hold the collection as it is, for an hour at most."""
+        self.reading()
+        answer = self._connection.post(f"{self._path}/snapshot", {"seconds": SNAPSHOT_SECONDS})
+        return ServedSnapshot(self._connection, self._name, self._schema, answer)
 
     def _changed(self, operation: str, body: bytes, kind: str = JSON) -> _bathyal._Written:
         self.reading()

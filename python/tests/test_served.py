@@ -135,7 +135,6 @@ def test_refusals_are_the_exceptions_of_the_same_call_here(server, running):
         (lambda: server.create("refused", dim=2), FileExistsError, "refused"),
         (lambda: server.create("../refused", dim=2), ValueError, "name"),
         (lambda: server.remove("nothing"), FileNotFoundError, "nothing"),
-        (docs.snapshot, bathyal.Error, "moment"),
         (docs.stats, bathyal.Error, "--metrics"),
         (docs.versions, bathyal.Error, "versions"),
         (lambda: docs.audit([[0, 1]]), bathyal.Error, "audit"),
@@ -278,3 +277,24 @@ def test_threads_and_a_forked_process_share_a_client(server):
     assert os.waitpid(child, 0)[1] == 0
     assert len(docs) == 161
     assert docs.search([719, 1], k=1).ids.tolist() == [719]
+
+
+def test_a_snapshot_shows_the_rows_of_its_moment_until_it_is_closed(server):
+    docs = server.create("held", dim=2, columns={"year": "int64"})
+    docs.add(["a", "b"], [[0, 1], [1, 0]], {"year": [1, 2]})
+    with docs.snapshot() as before:
+        docs.delete("a")
+        docs.upsert(["c"], [[0, 1]], {"year": 3})
+        assert (len(before), len(docs)) == (2, 2)
+        assert list(before.search([0, 1], k=2).ids) == ["a", "b"]
+        assert list(docs.search([0, 1], k=2).ids) == ["c", "b"]
+        assert before.get("a").metadata.to_list() == [{"year": 1}]
+        assert before.count("year < 3") == 2
+        assert [list(part.ids) for part in before.batches(rows=1)] == [["a"], ["b"]]
+        assert before.sequence < docs.snapshot().sequence
+        # Another one is not affected by the end of this.
+        second = docs.snapshot()
+    with pytest.raises(ValueError, match="closed"):
+        len(before)
+    assert list(second.search([0, 1], k=1).ids) == ["c"]
+    second.close()

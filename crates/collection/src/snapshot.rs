@@ -3,6 +3,7 @@
 use crate::error::CollectionError;
 use crate::filter::Filter;
 use crate::ids::{Id, Ids};
+use crate::schema::Schema;
 use crate::search::{CollectionAuditRequest, FoundRows, SearchRequest};
 use crate::state::{Cursor, FetchedRows, Located, State};
 use arrow_array::RecordBatch;
@@ -78,6 +79,11 @@ impl Snapshot {
     /// written.
     pub fn sequence(&self) -> u64 {
         self.state.sequence
+    }
+
+    /// Returns the ids, fields of vectors and columns of its rows.
+    pub fn schema(&self) -> &Schema {
+        self.state.schema()
     }
 
     /// Answers all `queries`.

@@ -31,6 +31,7 @@ mod replay;
 mod routes;
 mod s3_vectors;
 mod server;
+mod snapshots;
 mod state;
 mod tls;
 mod work;

@@ -14,6 +14,7 @@ use crate::peers::{Peers, is_loopback};
 use crate::places::Places;
 use crate::replay::Replays;
 use crate::routes;
+use crate::snapshots::Snapshots;
 use crate::state::Shared;
 use crate::tls::Certificates;
 use crate::work::{WORK_THREADS, Work};
@@ -264,13 +265,14 @@ fn shared(
         collection_searches: Batches::new(searches),
         index_searches: Places::new(limits.waiting, "searches"),
         replays: Replays::default(),
+        snapshots: Snapshots::default(),
         counters: Counters::default(),
         slow: options.slow,
         stopping: AtomicBool::new(false),
     })
 }
 
-/// Reads keys and certificates again when their files change.
+/// Reads keys and certificates again when their files change, and drops snapshots whose time is over.
 async fn reload(
     shared: Arc<Shared>,
     certificates: Option<Arc<Certificates>>,
@@ -287,6 +289,7 @@ async fn reload(
             () = tokio::time::sleep(RELOAD_INTERVAL) => {}
         }
         report("keys", shared.gate.reload());
+        shared.snapshots.sweep();
         if let Some(certificates) = &certificates {
             report("certificates", certificates.reload());
         }

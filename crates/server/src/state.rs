@@ -13,6 +13,7 @@ use crate::options::RequestLimits;
 use crate::peers::Peers;
 use crate::places::Places;
 use crate::replay::Replays;
+use crate::snapshots::Snapshots;
 use crate::work::Work;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -32,6 +33,7 @@ pub(crate) struct Shared {
     /// Searches of indexes that run at the same time.
     pub(crate) index_searches: Places,
     pub(crate) replays: Replays,
+    pub(crate) snapshots: Snapshots,
     pub(crate) counters: Counters,
     /// Searches that take longer are logged.
     pub(crate) slow: Option<Duration>,

@@ -209,6 +209,7 @@ pub(super) async fn remove(
 ) -> Result<Response, Refusal> {
     let (entries, removed) = (shared.entries.clone(), name.clone());
     let found = shared.work.run(move |_| entries.remove(&removed)).await?;
+    shared.snapshots.forget(&name);
     let RemovedCollection { rows, bytes } = found.unwrap_or(RemovedCollection { rows: None, bytes: None });
     json(&RemovedAnswer { name: name.to_string(), rows, bytes })
 }

@@ -55,7 +55,10 @@ pub(super) async fn explain(
 ) -> Result<Response, Refusal> {
     let collection = opened(&shared, &name).await?;
     let mut given = body.content;
-    let queries = read_queries(&shared, &collection, &mut given).await?;
+    if given.snapshot.is_some() {
+        return Err(Refusal::invalid("an explanation is of the rows as they are; leave out `snapshot`"));
+    }
+    let queries = read_queries(&shared, (&name, &collection), &mut given).await?;
     if queries.count() != 1 {
         return Err(Refusal::invalid("an explanation is of one query; send `vector` or `like`"));
     }

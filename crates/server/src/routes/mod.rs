@@ -10,6 +10,7 @@ mod long_work;
 mod rows;
 mod sample_map;
 mod search;
+mod snapshots;
 mod status;
 mod to_writer;
 mod wire;
@@ -59,6 +60,8 @@ fn operations() -> OpenApiRouter<Arc<Shared>> {
         .routes(routes!(rows::scan))
         .routes(routes!(rows::count))
         .routes(routes!(search::search))
+        .routes(routes!(snapshots::hold))
+        .routes(routes!(snapshots::release))
         .routes(routes!(long_work::flush))
         .routes(routes!(long_work::compact))
         .routes(routes!(long_work::verify))
@@ -138,12 +141,12 @@ mod tests {
             operation["summary"].is_string() && operation["responses"]["200"].is_object()
                 || operation["responses"]["201"].is_object()
         });
-        assert_eq!((paths.len(), described.count()), (32, 34));
+        assert_eq!((paths.len(), described.count()), (34, 36));
         assert!(paths.keys().all(|path| path.starts_with("/v1/")));
         let operations = paths.values().flat_map(|path| path.as_object().unwrap().values());
         let names: BTreeSet<&str> =
             operations.filter_map(|operation| operation["operationId"].as_str()).collect();
-        assert_eq!(names.len(), 34, "{names:?}");
+        assert_eq!(names.len(), 36, "{names:?}");
         let listed = &document["paths"]["/v1/collections"]["get"]["parameters"];
         for parameter in listed.as_array().unwrap() {
             assert_eq!((&parameter["in"], &parameter["required"]), (&"query".into(), &false.into()));

@@ -1,5 +1,6 @@
 //! Reading rows: by ids, page by page, and counting them.
 
+use super::snapshots::View;
 use super::wire::{ErrorAnswer, GivenFilter, GivenId, check_vector_bytes, filter_of, ids_of};
 use crate::access::Readable;
 use crate::answer::{AnswerRows, arrow, json, json_text, to_header_json, to_json};
@@ -10,7 +11,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, StatusCode};
 use axum::response::Response;
 use bathyal_collection::exchange::JsonRow;
-use bathyal_collection::{Collection, CollectionError, FetchedRows, Projection, Schema};
+use bathyal_collection::{CollectionError, FetchedRows, Projection, Schema};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -37,6 +38,8 @@ pub(super) struct RowsById {
     /// Names of vector fields; none if it is left out.
     #[serde(default)]
     vectors: Vec<String>,
+    /// The name of a snapshot, to read the rows of its moment.
+    snapshot: Option<String>,
 }
 
 /// Rows that were found by their ids.
@@ -62,9 +65,11 @@ pub(super) struct RowsPage {
     after: Option<GivenId>,
     /// The most rows, up to 10,000; 1,000 if it is left out. A page has fewer if their vectors are long.
     limit: Option<usize>,
+    /// The name of a snapshot, to read the rows of its moment in all pages.
+    snapshot: Option<String>,
 }
 
-/// A page of rows, in the order of their ids. Each page has the rows of its own moment.
+/// A page of rows, in the order of their ids. Each page has the rows of its own moment, or of the snapshot.
 #[derive(Serialize, ToSchema)]
 pub(super) struct PageAnswer<'a> {
     #[schema(value_type = Vec<serde_json::Value>)]
@@ -79,6 +84,8 @@ pub(super) struct PageAnswer<'a> {
 #[serde(deny_unknown_fields)]
 pub(super) struct CountedRows {
     filter: Option<GivenFilter>,
+    /// The name of a snapshot, to count the rows of its moment.
+    snapshot: Option<String>,
 }
 
 /// A number of rows.
@@ -115,14 +122,14 @@ pub(super) async fn get(
     headers: HeaderMap,
     body: JsonBody<RowsById>,
 ) -> Result<Response, Refusal> {
-    let RowsById { ids: given, columns, vectors } = body.content;
+    let RowsById { ids: given, columns, vectors, snapshot } = body.content;
     if given.len() > MAX_IDS {
         let message = format!("{} ids are too many for one request; send at most {MAX_IDS}", given.len());
         return Err(Refusal::invalid(message));
     }
-    let entries = shared.entries.clone();
+    let state = shared.clone();
     let work = shared.work.run(move |control| {
-        let collection = entries.collection(&name)?;
+        let collection = View::of(&state, &name, snapshot.as_deref())?;
         let schema = collection.schema();
         check_vector_bytes(given.len(), vector_bytes(&schema, &vectors)?)?;
         let ids = ids_of(schema.id_kind, &given)?;
@@ -153,7 +160,7 @@ fn page_rows(schema: &Schema, what: &RowsPage) -> Result<usize, Refusal> {
 
 /// Reads a page of rows. Returns an empty one at the end.
 fn read_page(
-    collection: &Collection,
+    collection: &View,
     what: &RowsPage,
     control: bathyal_tier::Control<'_>,
 ) -> Result<(AnswerRows, Option<GivenId>), Refusal> {
@@ -193,9 +200,9 @@ pub(super) async fn scan(
     body: JsonBody<RowsPage>,
 ) -> Result<Response, Refusal> {
     let what = body.content;
-    let entries = shared.entries.clone();
+    let state = shared.clone();
     let work = shared.work.run(move |control| {
-        let collection = entries.collection(&name)?;
+        let collection = View::of(&state, &name, what.snapshot.as_deref())?;
         let (rows, next) = read_page(&collection, &what, control)?;
         if accepts_arrow(&headers) {
             let next = next.map(|next| to_header_json(&next)).transpose()?;
@@ -219,11 +226,11 @@ pub(super) async fn count(
     Readable(name): Readable,
     body: JsonBody<CountedRows>,
 ) -> Result<Response, Refusal> {
-    let given = body.content.filter;
+    let CountedRows { filter: given, snapshot } = body.content;
     let filter = filter_of(given.as_ref())?;
-    let entries = shared.entries.clone();
+    let state = shared.clone();
     let work = shared.work.run(move |control| {
-        let collection = entries.collection(&name)?;
+        let collection = View::of(&state, &name, snapshot.as_deref())?;
         let counted = collection.count(filter.as_ref(), control);
         let placed =
             |error: CollectionError| GivenFilter::place(given.as_ref(), &collection.schema(), error.into());

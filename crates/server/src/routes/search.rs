@@ -1,5 +1,6 @@
 //! Search of a collection.
 
+use super::snapshots::View;
 use super::wire::{
     ErrorAnswer, GivenFilter, GivenId, check_size, check_vector_bytes, effort_of, filter_of, ids_of,
     queries_of, vectors_of,
@@ -68,6 +69,8 @@ pub(super) struct GivenSearch {
     /// True to return how each part of the collection was searched.
     #[serde(default)]
     explain: bool,
+    /// The name of a snapshot, to search the rows of its moment.
+    pub(super) snapshot: Option<String>,
 }
 
 /// The rows that one query has found, nearest first.
@@ -132,17 +135,21 @@ fn options_in_header(headers: &HeaderMap) -> Result<GivenSearch, Refusal> {
 /// Returns the vector of a row as a query.
 async fn vector_of(
     shared: &Shared,
-    collection: &Arc<OpenCollection>,
-    field: Option<String>,
+    (name, collection): (&EntryName, &Arc<OpenCollection>),
+    given: &GivenSearch,
     id: GivenId,
 ) -> Result<VectorFile, Refusal> {
-    let collection = collection.clone();
+    let rows = match &given.snapshot {
+        None => View::Current(collection.clone()),
+        Some(snapshot) => View::Held(shared.snapshots.find(name, snapshot)?),
+    };
+    let field = given.field.clone();
     let work = move |control: Control<'_>| {
-        let schema = collection.schema();
+        let schema = rows.schema();
         let field = &schema.vectors[schema.field(field.as_deref())?];
         let ids = ids_of(schema.id_kind, std::slice::from_ref(&id))?;
         let what = Projection { columns: Some(Vec::new()), vectors: vec![field.name.clone()] };
-        let found = collection.get(&ids, &what, control)?;
+        let found = rows.get(&ids, &what, control)?;
         let vectors = found.vectors.into_iter().next().filter(|vectors| !vectors.bytes.is_empty());
         let vectors = vectors.ok_or_else(|| {
             Refusal::new(Kind::NotFound, format!("there is no row with the id {}", id.id()))
@@ -182,7 +189,7 @@ pub(super) async fn search(
 ) -> Result<Response, Refusal> {
     let started = Instant::now();
     let collection = opened(&shared, &name).await?;
-    let (given, queries) = read_search(&shared, &collection, &headers, body).await?;
+    let (given, queries) = read_search(&shared, (&name, &collection), &headers, body).await?;
     let schema = collection.schema();
     let field = &schema.vectors[schema.field(given.field.as_deref())?];
     let ReadSearch { request, explain } = given.read(&schema)?;
@@ -190,10 +197,19 @@ pub(super) async fn search(
     if request.vectors {
         check_vector_bytes(queries.count() * request.k, field.row_bytes())?;
     }
-    let key = key_of(&collection, &request);
-    let searched = collection.clone();
-    let search = move || CollectionSearch { collection: searched, request };
-    let found = shared.collection_searches.answer(key, search, queries).await;
+    let found = match &given.snapshot {
+        None => {
+            let key = key_of(&collection, &request);
+            let searched = collection.clone();
+            let search = move || CollectionSearch { collection: searched, request };
+            shared.collection_searches.answer(key, search, queries).await
+        }
+        Some(snapshot) => {
+            let snapshot = shared.snapshots.find(&name, snapshot)?;
+            let work = move |control: Control<'_>| Ok(snapshot.search(&queries, &request, control)?);
+            shared.work.run(work).await
+        }
+    };
     let placed = |error| GivenFilter::place(given.filter.as_ref(), &schema, shared.refusal(error));
     let found = found.map_err(placed)?;
     shared.log_slow(started, &name, || format!("{:?}", found.plans));
@@ -207,11 +223,11 @@ pub(super) async fn search(
 /// Reads the options and the queries of a search.
 async fn read_search(
     shared: &Shared,
-    collection: &Arc<OpenCollection>,
+    named: (&EntryName, &Arc<OpenCollection>),
     headers: &HeaderMap,
     body: WholeBody,
 ) -> Result<(GivenSearch, VectorFile), Refusal> {
-    let schema = collection.schema();
+    let schema = named.1.schema();
     if body.is_arrow {
         let given = options_in_header(headers)?;
         if given.vector.is_some() || given.vectors.is_some() || given.like.is_some() {
@@ -226,22 +242,22 @@ async fn read_search(
         return Ok((given, shared.work.run(work).await?));
     }
     let mut given: GivenSearch = JsonBody::parse(shared, body).await?.content;
-    let queries = read_queries(shared, collection, &mut given).await?;
+    let queries = read_queries(shared, named, &mut given).await?;
     Ok((given, queries))
 }
 
 /// Takes the queries out of a search that was read from JSON.
 pub(super) async fn read_queries(
     shared: &Shared,
-    collection: &Arc<OpenCollection>,
+    named: (&EntryName, &Arc<OpenCollection>),
     given: &mut GivenSearch,
 ) -> Result<VectorFile, Refusal> {
-    let schema = collection.schema();
+    let schema = named.1.schema();
     let field = &schema.vectors[schema.field(given.field.as_deref())?];
     let vectors = vectors_of(given.vector.take(), given.vectors.take())?;
     match (vectors, given.like.take()) {
         (Some(vectors), None) => queries_of(&vectors, field.element, field.dim),
-        (None, Some(id)) => vector_of(shared, collection, given.field.clone(), id).await,
+        (None, Some(id)) => vector_of(shared, named, given, id).await,
         (None, None) => Err(Refusal::invalid("send `vector`, `vectors` or `like`")),
         (Some(_), Some(_)) => {
             Err(Refusal::invalid("send the queries once: as `vector`, as `vectors` or as `like`"))

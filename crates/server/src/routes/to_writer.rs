@@ -88,17 +88,19 @@ mod tests {
     use std::collections::BTreeSet;
 
     /// Operations with a body that change nothing.
-    const READS: [&str; 16] = [
+    const READS: [&str; 18] = [
         "audit_collection",
         "count_rows",
         "explain_index",
         "explain_rows",
         "get_rows",
         "get_vectors",
+        "hold_snapshot",
         "index_recall_curves",
         "map_index",
         "map_rows",
         "recall_curves",
+        "release_snapshot",
         "scan_rows",
         "search_index",
         "search_index_range",

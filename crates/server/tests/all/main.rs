@@ -11,5 +11,6 @@ mod rows;
 mod search;
 mod server;
 mod several;
+mod snapshots;
 mod stopping;
 mod tls;
