@@ -67,6 +67,10 @@ class System:
         """Returns for each query the ids of the nearest rows whose number is below ``share``."""
         raise NotImplementedError
 
+    def search_one(self, query: Vectors, share: float = 1.0) -> Vectors:
+        """Returns the ids of the nearest rows to one query."""
+        return self.search(query[None], share)[0]
+
     def count(self) -> int:
         """Returns the number of rows."""
         raise NotImplementedError
@@ -163,17 +167,17 @@ class LanceDB(System):
         merge = self.table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
         merge.execute(self.rows(ids, vectors, shares))
 
-    def search(self, queries: Vectors, share: float = 1.0) -> list[Vectors]:
-        def search_one(query: Vectors) -> Vectors:
-            probes, refine = self.effort
-            search = self.table.search(query).nprobes(probes).refine_factor(refine).limit(K)
-            search = search.select(["id", "_distance"])
-            search = search if share >= 1 else search.where(f"share < {share}", prefilter=True)
-            ids: Vectors = search.to_arrow()["id"].to_numpy()
-            return ids
+    def search_one(self, query: Vectors, share: float = 1.0) -> Vectors:
+        probes, refine = self.effort
+        search = self.table.search(query.astype(np.float32)).nprobes(probes).refine_factor(refine).limit(K)
+        search = search.select(["id", "_distance"])
+        search = search if share >= 1 else search.where(f"share < {share}", prefilter=True)
+        ids: Vectors = search.to_arrow()["id"].to_numpy()
+        return ids
 
+    def search(self, queries: Vectors, share: float = 1.0) -> list[Vectors]:
         with ThreadPoolExecutor(2) as threads:
-            return list(threads.map(search_one, queries.astype(np.float32)))
+            return list(threads.map(lambda query: self.search_one(query, share), queries))
 
     def count(self) -> int:
         return int(self.table.count_rows())

@@ -2,6 +2,7 @@
 
 mod blend;
 mod calibration;
+mod load;
 mod numbers;
 mod perturb;
 mod relay;
@@ -31,6 +32,8 @@ enum Suite {
     Blend(blend::BlendArguments),
     /// Compare requested with measured recall, calibrated with vectors of the data and with real queries
     Calibration(calibration::CalibrationArguments),
+    /// Send requests to an HTTP server over several connections, and measure its speed
+    Load(load::LoadArguments),
     /// Make a larger set by perturbing the vectors of a real one
     Perturb(perturb::PerturbArguments),
     /// Relay an object store and delay its reads as a remote store would, for all compared systems
@@ -48,6 +51,7 @@ fn run(suite: &Suite) -> Result<bool, Box<dyn Error>> {
     match suite {
         Suite::Blend(arguments) => blend::run(arguments),
         Suite::Calibration(arguments) => calibration::run(arguments),
+        Suite::Load(arguments) => load::run(arguments),
         Suite::Perturb(arguments) => perturb::run(arguments),
         Suite::Relay(arguments) => relay::run(arguments),
         Suite::SoakStore(arguments) => soak_store::run(arguments),
