@@ -41,7 +41,7 @@ BENCH_SYSTEMS := PYTHONPATH=bench $(BENCH_PYTHON) -m bathyal_bench
 
 .PHONY: help demo test test-rust test-python test-data install lint format docs site features licences bench fuzz soak soak-collections ci clean \
 	bench-diskann peer-diskann check-calibration check-given-queries check-promises check-memory microbench bench-peers bench-check bench-report repro-report \
-	bench-out-of-core bench-growth bench-families bench-server check-advice bench-cloud bench-threads check-dax check-rdma check-gpu check-ptx check-mutants check-features bench-gpu check-histories check-budgets check-publishing check-takeover check-soak \
+	bench-out-of-core bench-growth bench-families bench-server check-advice bench-cloud bench-threads check-dax check-rdma check-gpu check-ptx check-mutants check-features bench-gpu check-histories check-budgets check-publishing check-takeover check-soak check-container \
 	check-wheel check-adapters check-frameworks check-s3-clients console check-console
 .DEFAULT_GOAL := help
 
@@ -260,6 +260,9 @@ check-takeover: ## kill, stop, pause and fill servers of the same data while cli
 
 check-soak: ## the same for BATHYAL_SOAK_MINUTES (30) over a bucket, and as long over a folder
 	BATHYAL_SOAK_MINUTES=$${BATHYAL_SOAK_MINUTES:-30} $(SOAK)
+
+check-container: ## build the image of packaging/Containerfile with docker or podman, and use it; minutes
+	scripts/check_container.sh
 
 check-gpu: ## test kernels, searches, exact search and builds on a real graphics card (BATHYAL_CARD, default 0); minutes
 	BATHYAL_CARD=$${BATHYAL_CARD:-0} $(CARGO) test --release --locked -p bathyal-simt --test kernels -- --nocapture a_real_card

@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -12,12 +13,13 @@ import growth
 import growth_report
 from bathyal_bench import drawing, page, points, tables
 from bathyal_bench.cloud import tables as cloud_tables
+from bathyal_bench.served import report as served_report
 
 RECORDED = Path(__file__).with_name("recorded.jsonl")
 RECORDS = sorted((Path(__file__).parents[2] / "docs/benchmarks").glob("*.jsonl"))
-# Records of `bench/changing.py`, which its own test covers, of `scripts/check_advice.py`, which a test below
-# covers, and of a report that is not generated.
-ELSEWHERE = {"advice", "changing", "h100-minilm", "h100-sift"}
+# Records of `bench/changing.py`, which its own test covers, of `scripts/check_advice.py` and `bench/served.py`,
+# which tests below cover, and of a report that is not generated.
+ELSEWHERE = {"advice", "advice-places", "changing", "h100-minilm", "h100-sift", "served"}
 AT_95, AT_99 = points.Goal("recall", 0.95), points.Goal("recall", 0.99)
 
 
@@ -245,9 +247,16 @@ def test_kept_reports_match_their_records(records):
     assert records.with_suffix(".md").read_text(encoding="utf-8") == text
 
 
-def test_the_kept_tables_of_advice_match_their_records():
+def test_the_kept_report_on_servers_matches_its_records():
+    records = next(path for path in RECORDS if path.stem == "served")
+    text = served_report.report([json.loads(line) for line in records.read_text().splitlines()])
+    assert records.with_suffix(".md").read_text(encoding="utf-8") == text
+
+
+@pytest.mark.parametrize("name", ["advice", "advice-places"])
+def test_the_kept_tables_of_advice_match_their_records(name):
     script = Path(__file__).parents[2] / "scripts/check_advice.py"
-    records = next(path for path in RECORDS if path.stem == "advice")
+    records = next(path for path in RECORDS if path.stem == name)
     printed = subprocess.run(
         [sys.executable, script, "--report", records], capture_output=True, text=True, check=True
     ).stdout

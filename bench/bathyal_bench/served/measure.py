@@ -17,11 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from bathyal_bench.changing.measure import Rows
-from bathyal_bench.changing.systems import K, Vectors
+from bathyal_bench.changing.measure import Rows, recall
+from bathyal_bench.changing.systems import WANTED, Vectors
 from bathyal_bench.cloud.servers import free_ports, relay_program
 from bathyal_bench.datasets import read_vectors
-from bathyal_bench.recall import recall_at
 from bathyal_bench.served.systems import SHARES, Served
 
 # Numbers of connections.
@@ -35,27 +34,32 @@ PATIENCE = 120.0
 def measure(kind: type[Served], work: Path, data: tuple[Path, Path, int]) -> list[dict[str, Any]]:
     """Fills a system, and returns its figures for each share of matching rows."""
     base, queries, count = data
-    prepare = ["-m", "bathyal_bench.served.prepare", kind.kind.package, work, base, queries, count]
+    prepare = ["-m", "bathyal_bench.served.prepare", kind.kind.package, work, base, count]
     subprocess.run([sys.executable, *map(str, prepare)], check=True)
-    prepared = json.loads((work / "efforts.json").read_text())
+    filled = json.loads((work / "filled.json").read_text())
     rows, asked = Rows.of(read_vectors(base), count), read_vectors(queries)[:QUERIES]
-    figures = []
-    for share in SHARES:
-        served = kind(work, free_ports(1)[0], prepared["efforts"][str(share)])
+    return [of_share(kind, work, (rows, asked), share) | {"filled_seconds": filled["seconds"]} for share in SHARES]
+
+
+def of_share(kind: type[Served], work: Path, data: tuple[Rows, Vectors], share: float) -> dict[str, Any]:
+    """Returns the figures with the least effort at which the server finds enough, or else with the largest."""
+    rows, asked = data
+    for effort in kind.kind.efforts:
+        served = kind(work, free_ports(1)[0], effort)
         served.tune()
         with running(served, asked[0], share) as (process, cold_seconds):
-            figures.append(
-                {
-                    "share": share,
-                    "effort": served.effort,
-                    "filled_seconds": prepared["filled_seconds"],
-                    "cold_seconds": cold_seconds,
-                    "recall": checked(served, rows, asked, share),
-                    "loads": loads(served, asked, share),
-                    "memory_bytes": resident(process.pid),
-                }
-            )
-    return figures
+            found = checked(served, rows, asked, share)
+            if found < WANTED and effort != kind.kind.efforts[-1]:
+                continue
+            return {
+                "share": share,
+                "effort": effort,
+                "cold_seconds": cold_seconds,
+                "recall": found,
+                "loads": loads(served, asked, share),
+                "memory_bytes": resident(process.pid),
+            }
+    raise RuntimeError(f"{kind.kind.name} has no efforts")
 
 
 @contextmanager
@@ -111,7 +115,7 @@ def checked(served: Served, rows: Rows, queries: Vectors, share: float) -> float
     path = served.work / "answers.jsonl"
     client(served, queries, share, "--answers", path)
     found = [np.array(served.ids(json.loads(line)), np.int64) for line in path.read_text().splitlines()]
-    return float(recall_at(found, rows.exact(queries, share), K))
+    return recall(rows.exact(queries, share), found)
 
 
 def loads(served: Served, queries: Vectors, share: float) -> list[dict[str, Any]]:

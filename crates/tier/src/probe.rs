@@ -29,7 +29,7 @@ const BLOCKS: [u32; 12] =
 
 /// Reads in flight of a tier that joins near reads cover one of this many bytes of it at most, and no more bytes
 /// than this, so that a slow link ends in time.
-const FAR_APART: u64 = 16;
+const FAR_APART: u64 = 4;
 const MOST_JOINED_BYTES: u64 = 64 << 20;
 
 /// Depths of the grid.

@@ -82,10 +82,10 @@ fn a_cancelled_probe_leaves_nothing_behind() {
 
 #[test]
 fn a_tier_that_joins_near_reads_is_measured_by_reads_that_are_far_apart() {
-    let tier: Arc<dyn Tier> = Arc::new(DramTier::new(vec![0; 1 << 20]));
+    let tier: Arc<dyn Tier> = Arc::new(DramTier::new(vec![0; 1 << 19]));
     let report = probe_tier(&tier, &ProbeOptions { joins_reads: true, ..short() }, &|_| true).unwrap();
     let cells: Vec<(u32, u32)> = report.cells.iter().map(|cell| (cell.block_bytes, cell.depth)).collect();
-    // A sixteenth of the tier is 64 KiB.
+    // A fourth of the tier is 128 KiB.
     assert_eq!(cells, [(512, 1), (512, 8), (4096, 1), (4096, 8), (65_536, 1)]);
 }
 
