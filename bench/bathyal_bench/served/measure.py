@@ -38,7 +38,9 @@ def measure(kind: type[Served], work: Path, data: tuple[Path, Path, int]) -> lis
     subprocess.run([sys.executable, *map(str, prepare)], check=True)
     filled = json.loads((work / "filled.json").read_text())
     rows, asked = Rows.of(read_vectors(base), count), read_vectors(queries)[:QUERIES]
-    return [of_share(kind, work, (rows, asked), share) | {"filled_seconds": filled["seconds"]} for share in SHARES]
+    return [
+        of_share(kind, work, (rows, asked), share) | {"filled_seconds": filled["seconds"]} for share in SHARES
+    ]
 
 
 def of_share(kind: type[Served], work: Path, data: tuple[Rows, Vectors], share: float) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Fills a system in a process of its own.
 
-    python -m bathyal_bench.served.prepare PACKAGE WORK BASE ROWS
+python -m bathyal_bench.served.prepare PACKAGE WORK BASE ROWS
 """
 
 from __future__ import annotations

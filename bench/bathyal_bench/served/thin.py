@@ -1,6 +1,6 @@
 """A small web server around a system that is a library: ``POST /search`` with ``vector`` and ``share``.
 
-    python -m bathyal_bench.served.thin PACKAGE WORK EFFORT PORT
+python -m bathyal_bench.served.thin PACKAGE WORK EFFORT PORT
 """
 
 from __future__ import annotations
