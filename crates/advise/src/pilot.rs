@@ -292,8 +292,8 @@ impl<'a> PilotInputs<'a> {
     }
 
     /// Measures the latencies of an index whose reads are loads: one thread searches as many queries at once
-    /// as each thread of the request does. Queries whose reads take no time need not wait for each other, so that
-    /// their median is below that of Little's law.
+    /// as each thread of the request does. Queries whose reads take no time need not wait for each other, so
+    /// that their median is below that of Little's law.
     fn latencies(&self, index: &Index, recall: f32) -> Result<Vec<LatencyShape>, IndexError> {
         let options = self.request.options();
         let count = self.sample.queries.count().min(LATENCY_QUERIES);

@@ -27,9 +27,9 @@ const NEARLY_PEAK: f64 = 0.95;
 const BLOCKS: [u32; 12] =
     [4096, 512, 1 << 20, 65_536, 16_384, 1024, 2048, 8192, 32_768, 131_072, 262_144, 524_288];
 
-/// Reads in flight of a tier that joins near reads cover one of this many bytes of it at most, and no more bytes
-/// than this, so that a slow link ends in time.
+/// Reads in flight of a tier that joins near reads cover one of this many bytes of it at most.
 const FAR_APART: u64 = 4;
+/// The most bytes of those reads, so that they end in time over a slow link.
 const MOST_JOINED_BYTES: u64 = 64 << 20;
 
 /// Depths of the grid.
@@ -69,9 +69,9 @@ pub struct ProbeOptions {
     pub blocks: Vec<u32>,
     /// Numbers of reads in flight.
     pub depths: Vec<u32>,
-    /// True for tiers that have threads of their own, and that join reads of near ranges to one request. The
-    /// processor time of a read is then that of all threads of the process, and reads in flight are few enough
-    /// to be far apart.
+    /// True for tiers that have threads of their own, and that join reads of near ranges to one request.
+    /// The processor time of a read is then that of all threads of the process, and reads in flight are few
+    /// enough to be far apart.
     pub joins_reads: bool,
 }
 
@@ -258,7 +258,8 @@ struct ReadSlot {
     offset: u64,
 }
 
-/// Keeps `depth` reads of `block` bytes at random offsets in flight for the time of a cell, and measures them.
+/// Keeps `depth` reads of `block` bytes at random offsets in flight for the time of a cell, and measures
+/// them.
 fn measure(
     tier: &Arc<dyn Tier>,
     block: u32,

@@ -118,7 +118,8 @@ fn keys_in(folder: &Path) -> PathBuf {
     crate::harness::write_keys(
         &path,
         "[[key]]\nname = \"admin\"\nsecret = \"admin-0123456789abcdef\"\nright = \"write\"\n\
-         [[key]]\nname = \"expired\"\nsecret = \"expired-0123456789abcdef\"\nright = \"write\"\nexpires = 1000\n",
+         [[key]]\nname = \"expired\"\nsecret = \"expired-0123456789abcdef\"\nright = \"write\"\n\
+         expires = 1000\n",
     );
     path
 }

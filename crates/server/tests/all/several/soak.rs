@@ -14,7 +14,8 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Variables with the number of rounds, and with the minutes of a run. Without one, nothing of this file runs.
+/// Variables with the number of rounds, and with the minutes of a run. Without one, nothing of this file
+/// runs.
 const ROUNDS: &str = "BATHYAL_TAKEOVER_ROUNDS";
 const MINUTES: &str = "BATHYAL_SOAK_MINUTES";
 /// Rows of the measurement.
