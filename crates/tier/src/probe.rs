@@ -258,6 +258,15 @@ struct ReadSlot {
     offset: u64,
 }
 
+impl ReadSlot {
+    /// Returns the read of a span into this slot's buffer, with the number of the slot as its id.
+    fn start(&mut self, number: u32, span: Span, now: Instant) -> Read {
+        (self.since, self.offset) = (now, span.offset);
+        let buffer = self.buffer.map_or(std::ptr::null_mut(), |b| b.start.as_ptr());
+        Read { id: u64::from(number), offset: span.offset, len: span.len, buffer, round: 0 }
+    }
+}
+
 /// Keeps `depth` reads of `block` bytes at random offsets in flight for the time of a cell, and measures
 /// them.
 fn measure(
@@ -280,12 +289,9 @@ fn measure(
     let blocks = tier.len() / u64::from(block);
     let mut random = SplitMix64::new(u64::from(block), u64::from(depth));
     let start = Instant::now();
-    let empty_slot = |_| ReadSlot {
-        buffer: if addressable { None } else { pool.take(block as usize) },
-        since: start,
-        offset: 0,
-    };
-    let mut slots: Vec<ReadSlot> = (0..depth).map(empty_slot).collect();
+    let mut buffer = || if addressable { None } else { pool.take(block as usize) };
+    let mut slots: Vec<ReadSlot> =
+        (0..depth).map(|_| ReadSlot { buffer: buffer(), since: start, offset: 0 }).collect();
     let mut idle: Vec<u32> = (0..depth).collect();
     let (mut latencies, mut done) = (Vec::<u64>::new(), Vec::<Completion>::new());
     let mut reads = Vec::new();
@@ -303,10 +309,8 @@ fn measure(
         reads.clear();
         let now = Instant::now();
         for number in &idle {
-            let slot = &mut slots[*number as usize];
-            (slot.since, slot.offset) = (now, random.below(blocks) * u64::from(block));
-            let buffer = slot.buffer.map_or(std::ptr::null_mut(), |b| b.start.as_ptr());
-            reads.push(Read { id: u64::from(*number), offset: slot.offset, len: block, buffer, round: 0 });
+            let offset = random.below(blocks) * u64::from(block);
+            reads.push(slots[*number as usize].start(*number, Span::at(offset, block), now));
         }
         // SAFETY: a slot's buffer is its own until its read completes, and the pool outlives the queue.
         let taken = unsafe { queue.submit(&reads)? };

@@ -158,7 +158,7 @@ fn read_all(remote: &Remote, began: Instant) -> Vec<Event> {
     (0..ROWS).map(|row| Event { row, value: found.get(&row).copied(), asked, answered }).collect()
 }
 
-/// What happens to the servers in a round.
+/// Event that happens to the servers, or to their data, in a round.
 #[derive(Debug, Clone, Copy)]
 enum Action {
     Kill,
