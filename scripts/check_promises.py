@@ -5,6 +5,10 @@ codes and vectors that a query compares. A star marks answers with a note that t
 Prints a Markdown table. Ends with status 1 if a recall is missed by more than 0.03 without a note.
 
     python scripts/check_promises.py --data FOLDER [--families cluster,graph] [--sets "far points, ip"] [--k 10]
+    python scripts/check_promises.py --data FOLDER --sets "far points, larger" --write SETS
+
+The second writes the vectors and queries of sets to SETS/NAME/base.fbin and SETS/NAME/query.fbin (.u8bin of bytes), for
+`check_advice.py`.
 
 FOLDER holds `glove-words/vectors.fbin`, `minilm-debian/base.fbin`, `minilm-debian/query.fbin`,
 `sift-a/base.u8bin` and `sift-a/query.u8bin`.
@@ -109,11 +113,11 @@ def half(data: pathlib.Path, metric: Metric) -> Case:
     return Case(np.random.default_rng(1).permutation(rows), queries, metric)
 
 
-def far_points(metric: Metric) -> Case:
-    """6,000 near-duplicates and 200 far points, which are the queries."""
+def far_points(metric: Metric, times: int = 1) -> Case:
+    """6,000 near-duplicates and 200 far points, which are the queries; or as many `times`."""
     random = np.random.default_rng(1)
-    near = random.normal(size=(1, 64)) + 0.01 * random.normal(size=(6000, 64))
-    far = (3 * random.normal(size=(200, 64))).astype("f4")
+    near = random.normal(size=(1, 64)) + 0.01 * random.normal(size=(times * 6000, 64))
+    far = (3 * random.normal(size=(times * 200, 64))).astype("f4")
     return Case(random.permutation(np.concatenate([near.astype("f4"), far])), far, metric)
 
 
@@ -126,13 +130,13 @@ def cones(metric: Metric) -> Case:
     return Case((noise[:20_000] + offset).astype("f4"), (noise[20_000:] - offset).astype("f4"), metric)
 
 
-def lengths() -> Case:
-    """8,326 vectors of lognormal lengths (sigma 1); queries are rows, rows of length 1, random directions."""
+def lengths(count: int = 8326) -> Case:
+    """Vectors of lognormal lengths (sigma 1); queries are rows, rows of length 1, random directions."""
     random = np.random.default_rng(4)
-    base = random.normal(size=(8326, 64)) * random.lognormal(sigma=1.0, size=(8326, 1))
+    base = random.normal(size=(count, 64)) * random.lognormal(sigma=1.0, size=(count, 1))
     units = base[300:600] / np.linalg.norm(base[300:600], axis=1, keepdims=True)
     queries = np.concatenate([base[:300], units, random.normal(size=(300, 64))])
-    return Case(base.astype("f4"), queries.astype("f4"), "ip")
+    return Case(base.astype("f4"), random.permutation(queries).astype("f4"), "ip")
 
 
 SETS: dict[str, Callable[[pathlib.Path], Case]] = {
@@ -153,6 +157,11 @@ SETS: dict[str, Callable[[pathlib.Path], Case]] = {
     "cones, ip": lambda _: cones("ip"),
     "cones, cosine": lambda _: cones("cosine"),
 }
+LARGER: dict[str, Callable[[pathlib.Path], Case]] = {
+    "far points, larger": lambda _: far_points("l2", 10),
+    "lengths, larger": lambda _: lengths(80_000),
+}
+"""Sets of which the smaller ones have fewer rows than a sample of `advise`: for `--write`."""
 FAMILIES = ("cluster", "graph", "spann", "lsh", "partitioned")
 
 
@@ -183,6 +192,16 @@ def search(index: Any, queries: Vectors, truth: Any, k: int, asked: float) -> Fo
     return Found(asked, recall, bool(notes), answer.stats.distance_computations_per_query)
 
 
+def written(name: str, case: Case, folder: pathlib.Path) -> None:
+    """Writes a set to a folder of its name, and prints the folder and the metric."""
+    target = folder / "-".join(name.replace(",", " ").split())
+    target.mkdir(parents=True, exist_ok=True)
+    ending = ".u8bin" if case.base.dtype == np.uint8 else ".fbin"
+    bathyal.write_vectors(target / f"base{ending}", case.base)
+    bathyal.write_vectors(target / f"query{ending}", case.queries)
+    print(target, case.metric, case.base.shape, case.queries.shape)
+
+
 def main() -> int:
     """Measures all sets and families."""
     parser = argparse.ArgumentParser(
@@ -192,7 +211,12 @@ def main() -> int:
     parser.add_argument("--families", default=",".join(FAMILIES))
     parser.add_argument("--sets", default=";".join(SETS), help="separated by ;")
     parser.add_argument("--k", type=int, default=10)
+    parser.add_argument("--write", type=pathlib.Path, help="write the sets to this folder, and end")
     options = parser.parse_args()
+    if options.write:
+        for name in options.sets.split(";"):
+            written(name, (SETS | LARGER)[name](options.data), options.write)
+        return 0
     missed = 0
     print("| set | family | 0.90 | 0.95 | 0.99 | compared at 0.95 |")
     print("|---|---|---:|---:|---:|---:|")

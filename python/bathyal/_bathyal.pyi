@@ -40,6 +40,7 @@ class _AdviceArguments(TypedDict):
     k: int
     recall: float
     more_recalls: list[float]
+    ratio: float | None
     vectors: int | None
     dim: int | None
     element: str
@@ -48,6 +49,7 @@ class _AdviceArguments(TypedDict):
     places: list[_Path]
     store: _Pairs
     limits: str
+    prices: str
     concurrency: int
     threads: int
     pace: str

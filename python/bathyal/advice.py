@@ -17,6 +17,7 @@ from bathyal.schema import Element
 
 DATA = ArgumentLabel("data", "vector")
 Pace = Literal["quick", "usual", "thorough"]
+DEFAULT_RECALL = 0.95
 COLUMNS = ("index", "on", "disk MB", "memory MB", "reads", "kB read", "queries/s", "p50 us", "build s")
 
 
@@ -111,19 +112,23 @@ class Advice:
         return shown
 
     def _further(self, one: dict[str, Any]) -> list[str]:
-        """Returns the speeds under filters, and of a collection that changes, in words."""
+        """Returns the recall of a ratio, and the speeds under filters and of a collection, in words."""
         searches = [
             (f"a filter that {100 * of['share']:g}% match, by a {of['plan']}", of)
             for of in one.get("filters", [])
         ]
+        recall = []
+        if ratio := one.get("pilot_ratio"):
+            recall = [f"searched with recall {one['recall']:g}, which has ratio {ratio:.4f} in small indexes"]
         if updates := one.get("updates"):
             segments, rows = updates["segments"], updates["rows_a_day"]
             words = f"a collection of {segments:.1f} segments with {rows:,} rows replaced a day"
             searches.append((words, updates))
-        return [
+        speeds = (
             f"{words}: {self._load(of)['queries_per_second']['value']:,.0f} queries/s"
             for words, of in searches
-        ]
+        )
+        return [*recall, *speeds]
 
     def _load(self, searches: dict[str, Any]) -> dict[str, Any]:
         """Returns the speed at the queries in flight of the request."""
@@ -163,7 +168,8 @@ def advise(
     queries: Any = None,
     metric: Metric = "l2",
     *,
-    recall: float | Sequence[float] = 0.95,
+    recall: float | Sequence[float] | None = None,
+    ratio: float | None = None,
     k: int = 10,
     key: str | None = None,
     vectors: int | None = None,
@@ -181,6 +187,7 @@ def advise(
     build_seconds: float | None = None,
     build_memory: float | str | None = None,
     dollars_per_month: float | None = None,
+    prices: Mapping[str, float] | None = None,
     concurrency: int = 64,
     threads: int = 0,
     pace: Pace = "usual",
@@ -199,8 +206,10 @@ def advise(
             assumes data of ``vectors`` vectors with ``dim`` components: intervals are then wide.
         queries: queries like those to come; None takes vectors that are held out of the sample.
         metric: as for :func:`build`.
-        recall: the recall of searches, as a share. Of several, the answer is for the first; the same small indexes
-            answer the others (:attr:`Advice.other_recalls`).
+        recall: the recall of searches, as a share; None is 0.95. Of several, the answer is for the first; the same
+            small indexes answer the others (:attr:`Advice.other_recalls`).
+        ratio: the overall ratio of searches instead of a recall: at 1.05, the neighbours found are on average 5%
+            farther away than the true ones. Each index is asked for the least recall that has it, its ``recall``.
         k: neighbours per query.
         key: the part of the HDF5 or Parquet file ``data`` to read.
         vectors: number of vectors of the index, if ``data`` is only a sample of them, or None.
@@ -216,7 +225,10 @@ def advise(
         memory, disk: the most bytes of the open index and of its files, or text such as ``"2GB"``.
         p50_ms, p99_ms: the most milliseconds of the median query and of the 99th percentile.
         qps, build_seconds, build_memory: the fewest queries a second, the most seconds and bytes of the build.
-        dollars_per_month: the most dollars for memory, disk and processors.
+        dollars_per_month: the most dollars for memory, storage and processors.
+        prices: dollars that differ from usual list prices: of a GB for a month in memory (``dram_gb_month``), on a
+            disk (``disk_gb_month``) and in an object store (``bucket_gb_month``), and of a thread for an hour
+            (``thread_hour``).
         concurrency: queries in flight at which limits hold and indexes are compared.
         threads: threads of searches and of the build; 0 means all cores.
         pace: ``"quick"`` answers in seconds, from 8,000 vectors; ``"thorough"`` takes 40,000, and more layouts.
@@ -233,12 +245,13 @@ def advise(
     bits = metric == "hamming"
     _check_shape(data, queries, vectors, dim, element)
     base = None if data is None else source(data, DATA._replace(bits=bits), key)
-    recalls, others = _recalls(recall), (qps, build_seconds, dollars_per_month)
+    recalls, others = _recalls(recall, ratio), (qps, build_seconds, dollars_per_month)
     arguments: _bathyal._AdviceArguments = {
         "metric": metric,
         "k": whole("k", k, least=1),
         "recall": recalls[0],
         "more_recalls": recalls[1:],
+        "ratio": None if ratio is None else float(ratio),
         "vectors": _count("vectors", vectors),
         "dim": _count("dim", dim, most=2**32 - 1),
         "element": element or "f32",
@@ -246,6 +259,7 @@ def advise(
         "rows_a_day": _count("rows_a_day", rows_a_day),
         "places": [place(one) for one in ([on] if isinstance(on, str) else on)],
         "store": store_pairs(store_options),
+        "prices": json.dumps({name: float(price) for name, price in (prices or {}).items()}),
         "limits": json.dumps(_limits((memory, disk, build_memory), (p50_ms, p99_ms), others)),
         "concurrency": whole("concurrency", concurrency, least=1),
         "threads": whole("threads", threads, most=4096),
@@ -265,8 +279,12 @@ def _count(name: str, value: int | None, most: int = 2**63 - 1) -> int | None:
     return None if value is None else whole(name, value, least=1, most=most)
 
 
-def _recalls(recall: float | Sequence[float]) -> list[float]:
+def _recalls(recall: float | Sequence[float] | None, ratio: float | None) -> list[float]:
     """Returns one recall or several as a list."""
+    if recall is None:
+        return [DEFAULT_RECALL]
+    if ratio is not None:
+        raise ValueError("recall and ratio are both given; leave one of them out")
     recalls = [float(one) for one in (recall if isinstance(recall, Sequence) else [recall])]
     if not recalls:
         raise ValueError("recall is an empty list; give one recall or more")

@@ -80,6 +80,38 @@ def test_several_recalls_are_answered_at_once(tmp_path: pathlib.Path) -> None:
             bathyal.advise(VECTORS, recall=recalls, **QUICK)
 
 
+def test_a_ratio_is_asked_for_as_the_least_recall_that_has_it(tmp_path: pathlib.Path) -> None:
+    advice = bathyal.advise(VECTORS, QUERIES, ratio=1.001, families=["cluster"], **QUICK)
+    best = advice.ranked[0]
+    assert advice.report["ratio"] == pytest.approx(1.001) and best["pilot_ratio"] <= 1.001
+    assert f"searched with recall {best['recall']:g}, which has ratio" in repr(advice)
+    index = bathyal.build(VECTORS, tmp_path / "idx", progress=False, **advice.build_options())
+    ids, distances = bathyal.groundtruth(VECTORS, QUERIES, metric="l2", k=10, progress=False)
+    found = index.search(QUERIES, k=10, recall=best["recall"])
+    assert bathyal.overall_ratio(found.ids, found.distances, ids, distances, metric="l2").mean <= 1.002
+    index.close()
+    with pytest.raises(ValueError, match="leave one of them out"):
+        bathyal.advise(VECTORS, ratio=1.05, recall=0.9, **QUICK)
+
+
+def test_prices_change_the_costs_and_unknown_ones_are_refused() -> None:
+    one = {"families": ["flat"], **QUICK}
+    usual = bathyal.advise(VECTORS, QUERIES, **one).ranked[0]["dollars_per_month"]
+    free = bathyal.advise(VECTORS, QUERIES, prices={"thread_hour": 0}, **one).ranked[0]["dollars_per_month"]
+    assert usual - free == pytest.approx(0.04 * 730, rel=1e-6)
+    with pytest.raises(ValueError, match=r"prices: unknown field `ram`.*dram_gb_month"):
+        bathyal.advise(VECTORS, prices={"ram": 1}, **QUICK)
+
+
+def test_filters_of_a_collection_that_changes_are_predicted() -> None:
+    advice = bathyal.advise(
+        VECTORS, QUERIES, vectors=500_000, rows_a_day=10_000, filters=[0.1], families=["cluster"], **QUICK
+    )
+    best = advice.ranked[0]
+    assert best["updates"]["segments"] > 1 and best["filters"][0]["share"] == 0.1
+    assert "a filter that 10% match" in repr(advice) and "10,000 rows replaced a day" in repr(advice)
+
+
 def test_data_is_assumed_if_there_is_none() -> None:
     advice = bathyal.advise(vectors=1_000_000, dim=32, families=["cluster"], **QUICK)
     assert advice.report["assumed"]["widened_by"] > 1 and "no data was given" in advice.notes[0]

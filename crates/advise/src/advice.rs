@@ -3,6 +3,7 @@
 use crate::assumed::AssumedData;
 use crate::candidates::{AdvisedOptions, candidates};
 use crate::core_share::CoreShare;
+use crate::nearness::least_recalls;
 use crate::pilot::PilotInputs;
 use crate::place::{AdviceTier, PlaceKind};
 use crate::prediction::{IndexPrediction, PilotedCandidate};
@@ -44,8 +45,11 @@ pub struct Advice {
     pub metric: String,
     /// Neighbours per query.
     pub k: usize,
-    /// The recall of searches.
+    /// The recall of searches; for a ratio, that of the first index.
     pub recall: f32,
+    /// The overall ratio of the request, which replaces a recall: each index has one of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ratio: Option<f32>,
     /// Queries in flight by which indexes are ranked.
     pub concurrency: u32,
     /// Threads of searches and of the build.
@@ -75,6 +79,16 @@ pub struct Advice {
     pub seconds: f64,
     /// Notes for the user.
     pub notes: Vec<String>,
+}
+
+impl Advice {
+    /// Returns the recall or the ratio of searches in words, such as "recall@10 0.95".
+    pub fn quality_words(&self) -> String {
+        match self.ratio {
+            Some(ratio) => format!("ratio@{} of {ratio} at most", self.k),
+            None => format!("recall@{} {}", self.k, self.recall),
+        }
+    }
 }
 
 /// Predicts indexes over `data`, or over [`vectors`](crate::AdviceOptions::vectors) vectors of which `data`
@@ -110,17 +124,25 @@ pub fn advise(
     let statistics = DataStatistics::measure(&sample, options.metric, nearest)?;
     let mut core_share = CoreShare::default();
     let (predicted, unpredicted) = predict(&candidates, shape, &inputs, &mut core_share)?;
-    let recalls = request.recalls();
-    let answers = recalls.iter().zip(predicted).map(|(recall, predictions)| {
-        let request = request.at_recall(*recall);
+    let predicted: Vec<(f32, Vec<IndexPrediction>)> = match options.ratio {
+        Some(ratio) => vec![(options.recall, least_recalls(predicted, f64::from(ratio)))],
+        None => request.recalls().into_iter().zip(predicted).collect(),
+    };
+    let answers = predicted.into_iter().map(|(recall, predictions)| {
+        let request = request.at_recall(recall);
         let indexes = RankedAdvice::new(predictions, unpredicted.clone(), &request);
+        let recall = match (options.ratio, indexes.ranked.first()) {
+            (Some(_), Some(best)) => best.recall,
+            _ => recall,
+        };
         Advice {
             vectors: count,
             dim: data.dim() as u32,
             element: data.element().name().into(),
             metric: options.metric.name_over(data.element()).into(),
             k: options.k,
-            recall: *recall,
+            recall,
+            ratio: options.ratio,
             concurrency: options.concurrency,
             threads: request.threads(),
             seed: options.seed,
@@ -152,8 +174,8 @@ fn predict(
 ) -> Result<(Vec<Vec<IndexPrediction>>, Vec<RejectedCandidate>), IndexError> {
     let PilotInputs { sample, request, progress, .. } = inputs;
     let options = request.options();
-    let recalls = request.recalls().len();
-    let (mut predictions, mut unpredicted) = (vec![Vec::new(); recalls], Vec::new());
+    let recalls = request.recalls();
+    let (mut predictions, mut unpredicted) = (vec![Vec::new(); recalls.len()], Vec::new());
     let steps = candidates.len() * sample.sizes.len();
     for (at, build) in candidates.iter().enumerate() {
         progress.stage(&format!("pilots: {}", build.label()), steps as u64);
@@ -173,8 +195,8 @@ fn predict(
         core_share.look();
         let piloted = PilotedCandidate { build, shape, plan: &plan, pilots: &pilots, request };
         for (tier_at, tier) in options.tiers.iter().enumerate() {
-            for (recall_at, predictions) in predictions.iter_mut().enumerate() {
-                let prediction = piloted.on(tier_at * recalls + recall_at, tier)?;
+            for (recall_at, (predictions, recall)) in predictions.iter_mut().zip(&recalls).enumerate() {
+                let prediction = piloted.on((tier_at * recalls.len() + recall_at, *recall), tier)?;
                 predictions.push(match &options.assumed {
                     Some(assumed) => widened(prediction, assumed.widened_by, &plan),
                     None => prediction,

@@ -4,12 +4,14 @@
 //! for cheaper. Both are predicted: a scan in proportion to the rows that match, a search by the laws of
 //! the pilots.
 
+use crate::counters::Counters;
+use crate::demands::Demands;
 use crate::interval::Interval;
 use crate::pilot::{LatencyShape, PilotSearch};
 use crate::pilot_counters::PilotCounters;
 use crate::pilot_filters::PilotFilter;
 use crate::place::AdviceTier;
-use crate::prediction::{Counters, Demands, PilotPoint, PilotedCandidate, PredictedLoad};
+use crate::prediction::{PilotPoint, PilotedCandidate, PredictedLoad};
 use bathyal_index::cost::device::Device;
 use serde::{Deserialize, Serialize};
 
@@ -74,6 +76,17 @@ impl FilteredPrediction {
     }
 }
 
+/// The cheaper plan of a search under a filter, for an index of some number of vectors.
+pub(crate) struct PlannedFilter {
+    /// The share of the rows that match.
+    pub(crate) share: f64,
+    pub(crate) plan: FilterPlan,
+    pub(crate) counters: Counters,
+    pub(crate) demands: Demands,
+    /// The counters of the largest pilot by this plan.
+    pub(crate) pilot: PilotCounters,
+}
+
 impl PilotedCandidate<'_> {
     /// Predicts the searches under each filter of the request on a device, on which the open index takes
     /// `dram` bytes.
@@ -82,55 +95,71 @@ impl PilotedCandidate<'_> {
         searches: &[&PilotSearch],
         (tier, dram): (&AdviceTier, f64),
     ) -> Vec<FilteredPrediction> {
-        let shares = self.request.shares().len();
         let on = |at: usize| {
-            let pilots = self.pilots.iter().zip(searches);
-            let pilots = pilots.filter_map(|(pilot, search)| Some((pilot.vectors, search.filters.get(at)?)));
-            self.filter(&pilots.collect::<Vec<_>>(), (tier, dram))
+            let pilots = self.filter_pilots(searches, at);
+            let planned = self.planned_filter(&pilots, self.shape.count as f64, (tier, dram))?;
+            Some(self.filtered(&planned, tier))
         };
-        (0..shares).filter_map(on).collect()
+        (0..self.request.shares().len()).filter_map(on).collect()
     }
 
-    fn filter(
+    /// Returns the searches of the pilots under the filter number `at`, with their numbers of vectors.
+    pub(crate) fn filter_pilots<'a>(
+        &self,
+        searches: &[&'a PilotSearch],
+        at: usize,
+    ) -> Vec<(usize, &'a PilotFilter)> {
+        let pilots = self.pilots.iter().zip(searches);
+        pilots.filter_map(|(pilot, search)| Some((pilot.vectors, search.filters.get(at)?))).collect()
+    }
+
+    /// Returns the cheaper plan of searches under a filter, in an index of `vectors` vectors.
+    pub(crate) fn planned_filter(
         &self,
         pilots: &[(usize, &PilotFilter)],
-        (tier, dram): (&AdviceTier, f64),
-    ) -> Option<FilteredPrediction> {
+        vectors: f64,
+        place: (&AdviceTier, f64),
+    ) -> Option<PlannedFilter> {
         let PilotFilter { share, is_among, .. } = *pilots.last()?.1;
-        let rows = share * self.shape.count as f64;
+        let rows = share * vectors;
         let points = |of: fn(&PilotFilter) -> Option<PilotCounters>| {
             let points = pilots.iter().filter_map(|(vectors, filter)| Some((*vectors, of(filter)?)));
             points.collect::<Vec<PilotPoint>>()
         };
-        let predicted = |plan: FilterPlan, points: Vec<PilotPoint>| {
+        let planned = |plan: FilterPlan, points: Vec<PilotPoint>| {
+            let last = points.last()?;
             let counters = match plan {
-                FilterPlan::Scan => self.scanned(points.last()?),
-                FilterPlan::Search if is_among => self.searched_among(&points, rows),
-                FilterPlan::Search => self.counters(&points),
+                FilterPlan::Scan => scanned(last, vectors),
+                FilterPlan::Search if is_among => at_most(&self.counters_of(&points, vectors), rows),
+                FilterPlan::Search => self.counters_of(&points, vectors),
             };
             // The processor time of the largest pilot belongs to its own counters.
-            let largest = self.pilots.last().map(|pilot| pilot.vectors);
-            let is_timed = points.last().map(|(vectors, _)| *vectors) == largest;
-            is_timed.then(|| (plan, self.demands(&points, &counters, (tier, dram)), counters, points))
+            let is_timed = Some(last.0) == self.pilots.last().map(|pilot| pilot.vectors);
+            let demands = self.demands(&points, &counters, place);
+            is_timed.then_some(PlannedFilter { share, plan, counters, demands, pilot: last.1 })
         };
-        let scan = predicted(FilterPlan::Scan, points(|filter| filter.scan));
-        let search = predicted(FilterPlan::Search, points(|filter| filter.search));
-        let device = Device::of(&tier.profile);
+        let scan = planned(FilterPlan::Scan, points(|filter| filter.scan));
+        let search = planned(FilterPlan::Search, points(|filter| filter.search));
+        let device = Device::of(&place.0.profile);
         // At about equal prices, an index takes the scan, whose answers are exact.
-        let price = |(plan, demands, ..): &(FilterPlan, Demands, Counters, Vec<PilotPoint>)| {
-            let more = if *plan == FilterPlan::Search { EQUAL_PRICE } else { 1.0 };
-            more * demands.ends[0].price_ns(&device)
+        let price = |one: &PlannedFilter| {
+            let more = if one.plan == FilterPlan::Search { EQUAL_PRICE } else { 1.0 };
+            more * one.demands.ends[0].price_ns(&device)
         };
         // So many rows are compared, whatever it costs.
         let is_scan = rows <= self.request.options().k as f64 && scan.is_some();
         let both = scan.into_iter().chain(search.filter(|_| !is_scan));
-        let (plan, demands, counters, points) = both.min_by(|a, b| price(a).total_cmp(&price(b)))?;
-        let last = points.last()?.1;
-        let shape = |concurrency| LatencyShape { concurrency, p50: last.p50_work, p99: last.p99_work };
+        both.min_by(|a, b| price(a).total_cmp(&price(b)))
+    }
+
+    /// Returns the prediction of searches by a plan.
+    pub(crate) fn filtered(&self, planned: &PlannedFilter, tier: &AdviceTier) -> FilteredPrediction {
+        let PlannedFilter { share, plan, counters, demands, pilot } = planned;
+        let shape = |concurrency| LatencyShape { concurrency, p50: pilot.p50_work, p99: pilot.p99_work };
         let loads = self.request.concurrencies().into_iter();
-        Some(FilteredPrediction {
-            share,
-            plan,
+        FilteredPrediction {
+            share: *share,
+            plan: *plan,
             reads: counters.reads,
             read_bytes: counters.bytes,
             moved_bytes: demands.moved,
@@ -138,38 +167,37 @@ impl PilotedCandidate<'_> {
             full_distances: counters.full_distances,
             processor_us: demands.compute_ns.times(1e-3),
             loads: loads.map(|concurrency| self.load(&demands.ends, tier, &shape(concurrency))).collect(),
-        })
-    }
-
-    /// Returns the counters of a scan, in proportion to the number of vectors.
-    fn scanned(&self, (vectors, counters): &PilotPoint) -> Counters {
-        let whole = counters.times(self.shape.count as f64 / (*vectors).max(1) as f64);
-        let number = |value: f64| Interval::within_factor(value, SCAN_FACTOR);
-        Counters {
-            rounds: number(whole.rounds),
-            reads: number(whole.reads),
-            bytes: number(whole.bytes),
-            code_distances: number(whole.code_distances),
-            full_distances: number(whole.full_distances),
         }
     }
+}
 
-    /// Returns the counters of a search among `rows` rows: it scores, reads and compares no more than these.
-    fn searched_among(&self, points: &[PilotPoint], rows: f64) -> Counters {
-        let counters = self.counters(points);
-        let at_most = |number: Interval| Interval {
-            value: number.value.min(rows),
-            low: number.low.min(rows),
-            high: number.high.min(rows),
-        };
-        let reads = at_most(counters.reads);
-        let fewer = if counters.reads.value > 0.0 { reads.value / counters.reads.value } else { 1.0 };
-        Counters {
-            reads,
-            bytes: counters.bytes.times(fewer),
-            code_distances: at_most(counters.code_distances),
-            full_distances: at_most(counters.full_distances),
-            ..counters
-        }
+/// Returns the counters of a scan of a share of `vectors` vectors, in proportion to those of a pilot.
+fn scanned((of_pilot, counters): &PilotPoint, vectors: f64) -> Counters {
+    let whole = counters.times(vectors / (*of_pilot).max(1) as f64);
+    let number = |value: f64| Interval::within_factor(value, SCAN_FACTOR);
+    Counters {
+        rounds: number(whole.rounds),
+        reads: number(whole.reads),
+        bytes: number(whole.bytes),
+        code_distances: number(whole.code_distances),
+        full_distances: number(whole.full_distances),
+    }
+}
+
+/// Returns the counters of a search among `rows` rows: it scores, reads and compares no more than these.
+fn at_most(counters: &Counters, rows: f64) -> Counters {
+    let at_most = |number: Interval| Interval {
+        value: number.value.min(rows),
+        low: number.low.min(rows),
+        high: number.high.min(rows),
+    };
+    let reads = at_most(counters.reads);
+    let fewer = if counters.reads.value > 0.0 { reads.value / counters.reads.value } else { 1.0 };
+    Counters {
+        reads,
+        bytes: counters.bytes.times(fewer),
+        code_distances: at_most(counters.code_distances),
+        full_distances: at_most(counters.full_distances),
+        ..*counters
     }
 }

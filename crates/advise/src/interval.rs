@@ -40,6 +40,11 @@ impl Interval {
         Interval { value: self.value * by, low: self.low * by, high: self.high * by }
     }
 
+    /// Returns the number with ends that are farther away by `factor`, which is at least 1.
+    pub fn widened(&self, factor: f64) -> Interval {
+        Interval { value: self.value, low: self.low / factor, high: self.high * factor }
+    }
+
     /// Returns the sum of two numbers, whose errors may go the same way.
     pub fn plus(&self, other: &Interval) -> Interval {
         Interval { value: self.value + other.value, low: self.low + other.low, high: self.high + other.high }
@@ -63,6 +68,7 @@ mod tests {
         assert_eq!(Interval::within_factor(10.0, 0.5), Interval::exactly(10.0));
         let sum = number.plus(&Interval::exactly(1.0)).times(2.0);
         assert_eq!((sum.low, sum.value, sum.high), (12.0, 22.0, 42.0));
+        assert_eq!(number.widened(2.0), Interval::within_factor(10.0, 4.0));
         assert!(sum.contains(12.0) && !sum.contains(42.1));
         assert!(Interval::exactly(16_000.000_000_000_002).contains(16_000.0));
         assert_eq!(Interval::exactly(0.0).factor(), 1.0);

@@ -19,7 +19,7 @@ th:nth-child(-n+3), td:nth-child(-n+3) { text-align: left; } \
 small { color: #666; display: block; } svg { max-width: 100%; height: auto; } .wide { overflow-x: auto; }";
 
 /// The head of the table. Each number of a row has its interval below it.
-const COLUMNS: [&str; 14] = [
+const COLUMNS: [&str; 15] = [
     "",
     "index",
     "on",
@@ -33,6 +33,7 @@ const COLUMNS: [&str; 14] = [
     "p99",
     "build",
     "build memory",
+    "$ a month",
     "$ a million queries",
 ];
 
@@ -107,11 +108,12 @@ fn body(advice: &Advice) -> Result<String, IndexError> {
 }
 
 fn section(advice: &Advice) -> Result<String, IndexError> {
-    let Advice { k, recall, concurrency, threads, sample_rows, sample_queries, .. } = advice;
+    let Advice { concurrency, threads, sample_rows, sample_queries, .. } = advice;
     let sample = if advice.assumed.is_some() { "an assumed sample" } else { "a sample" };
     let mut text = format!(
-        "<p>recall@{k} {recall}, {concurrency} queries in flight on {threads} threads; predicted from \
-         {sample} of {sample_rows} vectors and {sample_queries} queries.</p>\n"
+        "<p>{}, {concurrency} queries in flight on {threads} threads; predicted from {sample} of \
+         {sample_rows} vectors and {sample_queries} queries.</p>\n",
+        advice.quality_words()
     );
     list(&mut text, "Notes", advice.notes.iter().cloned());
     list(&mut text, "Limits", limit_words(&advice.limits).into_iter());
@@ -175,6 +177,7 @@ fn row(rank: usize, index: &IndexPrediction, concurrency: u32) -> String {
         cell(&p99, &micros),
         cell(&index.build_seconds, &seconds),
         cell(&Interval::exactly(index.build_memory_bytes as f64), &size_words),
+        format!("<td>{:.2}</td>", index.dollars_per_month),
         format!("<td>{:.3}</td>", index.dollars_per_million),
     ];
     format!("<tr>{}</tr>\n", cells.concat())

@@ -1,6 +1,7 @@
 //! Pilots: small indexes of a candidate, built and measured with the index's own searches.
 
 use crate::candidates::AdvisedOptions;
+use crate::nearness::found_ratio;
 use crate::pilot_counters::PilotCounters;
 use crate::pilot_filters::PilotFilter;
 use crate::pilot_place::OpenPilot;
@@ -58,6 +59,8 @@ pub struct PilotFile {
 pub struct PilotSearch {
     /// The recall that was found.
     pub recall: f64,
+    /// The overall ratio of the answers, if the request names one.
+    pub ratio: Option<f64>,
     /// The counters.
     pub counters: PilotCounters,
     /// The searches under each filter of the request.
@@ -190,19 +193,20 @@ impl<'a> PilotInputs<'a> {
             let largest = self.sample.sizes.last() == Some(&size);
             for recall in self.request.recalls() {
                 let timing = if largest { Timing::Timed } else { Timing::Untimed };
+                let in_memory = SearchOptions { effort: Effort::Recall(recall), ..self.alone() };
+                let options = SearchOptions { mode: pilot.mode(), ..in_memory };
                 let timed = match &pilot.in_memory {
-                    Some(in_memory) if largest => {
-                        let counted = self.search(&pilot.index, truth, recall, Timing::Untimed)?;
-                        let timed = self.search(in_memory, truth, recall, Timing::Timed)?;
+                    Some(index) if largest => {
+                        let counted = self.search(&pilot.index, truth, &options, Timing::Untimed)?;
+                        let timed = self.search(index, truth, &in_memory, Timing::Timed)?;
                         PilotSearch { counters: counted.counters.timed_as(&timed.counters), ..counted }
                     }
-                    _ => self.search(&pilot.index, truth, recall, timing)?,
+                    _ => self.search(&pilot.index, truth, &options, timing)?,
                 };
                 let has_latencies = largest && tier.answers_in_place();
                 let latencies =
                     if has_latencies { self.latencies(&pilot.index, recall)? } else { Vec::new() };
-                let filtered = SearchOptions { effort: Effort::Recall(recall), ..self.alone() };
-                let filters = self.filters(&pilot, &filtered, timing)?;
+                let filters = self.filters(&pilot, &options, timing)?;
                 let mut search = PilotSearch { latencies, filters, ..timed };
                 search.memory.retain(|(part, _)| counts_pages || *part != PAGES);
                 searches.push(search);
@@ -215,12 +219,11 @@ impl<'a> PilotInputs<'a> {
         &self,
         index: &Index,
         truth: &IdFile,
-        recall: f32,
+        search: &SearchOptions,
         timing: Timing,
     ) -> Result<PilotSearch, IndexError> {
         let options = self.request.options();
-        let search = SearchOptions { effort: Effort::Recall(recall), ..self.alone() };
-        let counted = SearchOptions { in_flight: Some(1), ..search };
+        let counted = SearchOptions { in_flight: Some(1), ..*search };
         let all = &self.sample.queries;
         let few = rows_of(all, 0..SCAN_QUERIES.min(all.count()))?;
         let found = self.answers(index, &few, &counted)?;
@@ -228,26 +231,30 @@ impl<'a> PilotInputs<'a> {
         let scans_all = found.totals.full_distances >= (index.len() * few.count()) as u64;
         let (queries, found) =
             if scans_all { (&few, found) } else { (all, self.answers(index, all, &counted)?) };
-        let recall = match scans_all {
+        let (recall, ratio) = match scans_all {
             // A scan finds all nearest vectors.
-            true => 1.0,
-            false => groundtruth::recall(truth, &found.ids, found.k, all.count()).map_err(of_truth)?,
+            true => (1.0, options.ratio.map(|_| 1.0)),
+            false => (
+                groundtruth::recall(truth, &found.ids, found.k, all.count()).map_err(of_truth)?,
+                found_ratio(self.request, truth, &found, all.count()).map_err(of_truth)?,
+            ),
         };
         let compute_ns = match timing {
             Timing::Untimed => 0.0,
             Timing::Timed => {
                 let timed = rows_of(queries, 0..affordable(queries.count(), found.seconds))?;
-                self.processor_ns(index, &timed, if scans_all { &counted } else { &search })?
+                self.processor_ns(index, &timed, if scans_all { &counted } else { search })?
             }
         };
         let split = index.memory_split();
         let fixed = split.fixed();
         let in_flight = self.request.execution(options.concurrency).in_flight as usize;
-        let state_bytes = in_flight as u64 * index.query_bytes(&search)?;
-        let together = SearchOptions { in_flight: Some(in_flight), ..search };
+        let state_bytes = in_flight as u64 * index.query_bytes(search)?;
+        let together = SearchOptions { in_flight: Some(in_flight), ..*search };
         let thread_bytes = index.dram_bytes_of(&found, &together).saturating_sub(fixed);
         Ok(PilotSearch {
             recall,
+            ratio,
             counters: PilotCounters { compute_ns, ..PilotCounters::of(&found, queries.count()) },
             filters: Vec::new(),
             latencies: Vec::new(),

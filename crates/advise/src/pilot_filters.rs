@@ -36,7 +36,7 @@ pub struct PilotFilter {
     pub search: Option<PilotCounters>,
     /// True if this search looks at no other rows, and false if it drops them afterwards.
     pub is_among: bool,
-    /// A scan of these rows; `None` if the pilot's cheapest plan is another one.
+    /// A scan of these rows, or its part of a scan of more; `None` if the pilot's cheapest plan is another one.
     pub scan: Option<PilotCounters>,
 }
 
@@ -63,6 +63,7 @@ impl PilotInputs<'_> {
         timing: Timing,
     ) -> Result<PilotFilter, IndexError> {
         let index = &pilot.index;
+        let rows = index.len().max(1) as f64;
         let (mut scan, mut tried) = (None, share);
         while tried < 1.0 {
             let set = Arc::new(self.rows_of_share(index.len(), tried));
@@ -70,7 +71,11 @@ impl PilotInputs<'_> {
             match plan {
                 WithinPlan::All => break,
                 WithinPlan::Scan if tried > share => {}
-                WithinPlan::Scan => scan = Some(self.within(pilot, options, (&set, plan), timing)?),
+                WithinPlan::Scan => {
+                    let counters = self.within(pilot, options, (&set, plan), timing)?;
+                    // The set has about as many rows as the share, or more.
+                    scan = Some(counters.times(share * rows / (set.count() as f64).max(1.0)));
+                }
                 plan => {
                     let counters = self.within(pilot, options, (&set, plan), timing)?;
                     let factor = if plan == WithinPlan::After { tried / share } else { 1.0 };
@@ -83,10 +88,14 @@ impl PilotInputs<'_> {
         Ok(PilotFilter { share, search: None, is_among: false, scan })
     }
 
-    /// Draws a share of `count` rows. The same rows of a smaller pilot are in the set of a larger one.
+    /// Draws a share of `count` rows. The same rows of a smaller pilot are in the set of a larger one. A share of
+    /// fewer rows than neighbours that are wanted has as many of these: they are compared in any index.
     fn rows_of_share(&self, count: usize, share: f64) -> RowSet {
+        let (rows, k) = (count as u32, self.request.options().k.min(count));
+        if share * count as f64 <= k as f64 {
+            return RowSet::from_ids(rows, (0..k).map(|at| (at * count / k) as u32));
+        }
         let mut random = StdRng::seed_from_u64(self.request.options().seed);
-        let rows = count as u32;
         RowSet::from_ids(rows, (0..rows).filter(|_| random.random_bool(share)))
     }
 

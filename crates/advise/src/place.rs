@@ -327,14 +327,6 @@ impl AdviceTier {
             _ => 0.0,
         }
     }
-
-    /// Returns the dollars of the requests of a query.
-    pub(crate) fn dollars_a_query(&self, reads: f64, bytes: f64) -> f64 {
-        match self.kind {
-            PlaceKind::Bucket(costs) => reads / 1e6 * costs.million_reads + bytes / 1e9 * costs.gigabyte,
-            _ => 0.0,
-        }
-    }
 }
 
 /// Returns true if a place is the address of an index in a store.
@@ -485,13 +477,11 @@ mod tests {
         assert_eq!(slow.bound, Bound::Latency);
         let many = bucket.predict(&demand, &Execution { threads: 64, in_flight: 64, issue_ns: 0.0 });
         assert_eq!((many.bound, many.qps.round()), (Bound::Iops, 250.0));
-        assert!((bucket.dollars_a_query(80.0, 1e6) - 80.0 * 0.4e-6).abs() < 1e-12);
         // The processor posts the reads of a memory node.
         let profile = TierProfile { kind: "remote".into(), latency_ns: 1, issue_ns: 5_000, ..bucket.profile };
         let node = AdviceTier::of_profile("node", TierProfile { iops: 1e9, ..profile });
         let rate = node.predict(&demand, &execution).compute_qps;
         assert!((rate - 4e9 / (1e5 + 80.0 * 5_000.0)).abs() < 1.0, "{rate}");
-        assert_eq!(node.dollars_a_query(80.0, 1e6), 0.0);
     }
 
     #[test]

@@ -73,7 +73,7 @@ impl PlanFile {
             metric: advice.metric.clone(),
             seed: advice.seed,
             k: advice.k,
-            recall: advice.recall,
+            recall: index.recall,
             threads: advice.threads,
             concurrency: advice.concurrency,
             profile: device.profile.clone(),

@@ -2,6 +2,9 @@
 //! by the cost model of the device.
 
 use crate::candidates::AdvisedOptions;
+use crate::costs::CostedNumbers;
+use crate::counters::Counters;
+use crate::demands::Demands;
 use crate::filtered::FilteredPrediction;
 use crate::interval::Interval;
 use crate::law::{LawPoint, SlopePrior, extrapolate};
@@ -10,7 +13,7 @@ use crate::memory_speed::MemorySpeed;
 use crate::pilot::{LatencyShape, PilotIndex, PilotSearch};
 use crate::pilot_counters::PilotCounters;
 use crate::place::{AdviceTier, PlaceKind};
-use crate::request::{AdvicePrices, AdviceRequest, bound_words};
+use crate::request::{AdviceRequest, bound_words};
 use crate::shape::VectorShape;
 use crate::updates::UpdatesPrediction;
 use bathyal_index::cost::demand::{Demand, Prediction, moved_bytes};
@@ -38,8 +41,6 @@ const CODE_NS: f64 = 2.0;
 const USUAL_CODE_BYTES: f64 = 32.0;
 /// The difference of two numbers of granules that are the same, apart from the errors of laws.
 const SAME_GRANULES: f64 = 1e-3;
-/// Seconds of a month.
-const MONTH_SECONDS: f64 = 730.0 * 3600.0;
 
 /// The predicted speed at a number of queries in flight.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -75,6 +76,12 @@ pub struct IndexPrediction {
     pub build_memory_bytes: u64,
     /// Seconds of the build.
     pub build_seconds: Interval,
+    /// The recall for which searches ask; 0 in plans of earlier versions, which have it beside the prediction.
+    #[serde(default)]
+    pub recall: f32,
+    /// The overall ratio that the largest pilot found with this recall, if the request names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pilot_ratio: Option<f64>,
     /// The least recall that the pilots found with the effort of their calibration.
     pub pilot_recall: f64,
     /// Dependent rounds of reads of a query.
@@ -93,7 +100,7 @@ pub struct IndexPrediction {
     pub processor_us: Interval,
     /// The speed by queries in flight.
     pub loads: Vec<PredictedLoad>,
-    /// The searches under each filter of the request.
+    /// The searches under each filter of the request; of the collection, if rows are replaced.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub filters: Vec<FilteredPrediction>,
     /// The collection of these indexes, if rows are replaced; its searches then count instead of `loads`.
@@ -101,7 +108,7 @@ pub struct IndexPrediction {
     pub updates: Option<UpdatesPrediction>,
     /// Dollars for a million queries at the request's queries in flight.
     pub dollars_per_million: f64,
-    /// Dollars a month.
+    /// Dollars a month for memory, storage and processors.
     pub dollars_per_month: f64,
 }
 
@@ -111,10 +118,15 @@ impl IndexPrediction {
         self.loads.iter().find(|load| load.concurrency == concurrency)
     }
 
-    /// Returns the searches under filters, and those of a collection that changes, in words.
+    /// Returns the recall to ask for, if the request names a ratio, the searches under filters, and those of a
+    /// collection that changes, in words.
     pub fn further_words(&self, concurrency: u32) -> Vec<String> {
+        let recall = self.pilot_ratio.map(|ratio| {
+            format!("searched with recall {}, which has ratio {ratio:.4} in pilots", self.recall)
+        });
         let filters = self.filters.iter().map(|filter| filter.words(concurrency));
-        filters.chain(self.updates.iter().map(|updates| updates.words(concurrency))).collect()
+        let updates = self.updates.iter().map(|updates| updates.words(concurrency));
+        recall.into_iter().chain(filters).chain(updates).collect()
     }
 
     /// Returns the bytes of the files, and of memory while searched: of the collection, if rows are replaced.
@@ -155,31 +167,16 @@ pub(crate) struct PilotedCandidate<'a> {
     pub(crate) request: &'a AdviceRequest,
 }
 
-/// The counters of a query of the whole index.
-pub(crate) struct Counters {
-    pub(crate) rounds: Interval,
-    pub(crate) reads: Interval,
-    pub(crate) bytes: Interval,
-    pub(crate) code_distances: Interval,
-    pub(crate) full_distances: Interval,
-}
-
-/// The demand of a query of the whole index: the expected one, the least and the most.
-pub(crate) struct Demands {
-    /// Bytes that the device moves.
-    pub(crate) moved: Interval,
-    /// Nanoseconds of a processor.
-    pub(crate) compute_ns: Interval,
-    /// The expected demand, the least and the most.
-    pub(crate) ends: [Demand; 3],
-}
-
 impl PilotedCandidate<'_> {
-    /// Predicts the index on the device number `at` of the request.
+    /// Predicts the index on a device with a recall, from the searches number `at` of the pilots.
     ///
     /// # Errors
     /// Those of the plans of pilots.
-    pub(crate) fn on(&self, at: usize, tier: &AdviceTier) -> Result<IndexPrediction, IndexError> {
+    pub(crate) fn on(
+        &self,
+        (at, recall): (usize, f32),
+        tier: &AdviceTier,
+    ) -> Result<IndexPrediction, IndexError> {
         let options = self.request.options();
         let searches: Vec<&PilotSearch> =
             self.pilots.iter().filter_map(|pilot| pilot.searches.get(at)).collect();
@@ -196,10 +193,11 @@ impl PilotedCandidate<'_> {
             .into_iter()
             .map(|concurrency| self.load(&demands.ends, tier, &latency_shape(&searches, concurrency)))
             .collect();
-        let speed = loads.iter().find(|load| load.concurrency == options.concurrency);
-        let qps = speed.map_or(0.0, |load| load.queries_per_second.value);
-        let month = monthly(&options.prices, dram.value, disk.value, self.request.threads());
-        let requests = tier.dollars_a_query(counters.reads.value, counters.bytes.value);
+        let (updates, filters) = match self.updates(&searches, tier, [disk, dram, build_seconds]) {
+            Some((updates, filters)) => (Some(updates), filters),
+            None => (None, self.filters(&searches, (tier, dram.value))),
+        };
+        let costed = self.costed(updates.as_ref(), [disk, dram, counters.reads, counters.bytes], &loads);
         let least = |a: f64, search: &&PilotSearch| a.min(search.recall);
         Ok(IndexPrediction {
             label: self.build.label(),
@@ -210,6 +208,8 @@ impl PilotedCandidate<'_> {
             dram_bytes: dram,
             build_memory_bytes: self.plan.memory.planned_bytes,
             build_seconds,
+            recall,
+            pilot_ratio: searches.last().and_then(|search| search.ratio),
             pilot_recall: searches.iter().fold(1.0, least),
             rounds: counters.rounds,
             reads: counters.reads,
@@ -219,15 +219,33 @@ impl PilotedCandidate<'_> {
             full_distances: counters.full_distances,
             processor_us: demands.compute_ns.plus(&counters.reads.times(tier.request_ns())).times(1e-3),
             loads,
-            filters: match options.filters.is_empty() {
-                true => Vec::new(),
-                false => self.filters(&searches, (tier, dram.value)),
-            },
-            updates: self.updates(&searches, tier, [disk, dram, build_seconds]),
-            dollars_per_million: 1e6 * requests
-                + if qps > 0.0 { month * 1e6 / (qps * MONTH_SECONDS) } else { 0.0 },
-            dollars_per_month: month,
+            filters,
+            updates,
+            dollars_per_million: costed.a_million_queries(tier, &options.prices),
+            dollars_per_month: costed.a_month(tier, &options.prices),
         })
+    }
+
+    /// Returns the numbers that cost money: those of the collection, if rows are replaced.
+    fn costed(
+        &self,
+        updates: Option<&UpdatesPrediction>,
+        [disk, dram, reads, bytes]: [Interval; 4],
+        loads: &[PredictedLoad],
+    ) -> CostedNumbers {
+        let of_index = ([disk, dram, reads, bytes], loads);
+        let ([disk, dram, reads, bytes], loads) = updates.map_or(of_index, |of| {
+            ([of.disk_bytes, of.dram_bytes, of.reads, of.read_bytes], of.loads.as_slice())
+        });
+        let busy = loads.iter().find(|load| load.concurrency == self.request.options().concurrency);
+        CostedNumbers {
+            disk_bytes: disk.value,
+            dram_bytes: dram.value,
+            reads: reads.value,
+            read_bytes: bytes.value,
+            queries_per_second: busy.map_or(0.0, |load| load.queries_per_second.value),
+            threads: self.request.threads(),
+        }
     }
 
     /// Returns the counters by the laws of the pilots.
@@ -448,13 +466,6 @@ fn latency_shape(searches: &[&PilotSearch], concurrency: u32) -> LatencyShape {
         p50: mean(searches, |search| search.counters.p50_work),
         p99: mean(searches, |search| search.counters.p99_work),
     })
-}
-
-/// Returns the dollars a month of memory, disk and processors.
-fn monthly(prices: &AdvicePrices, dram: f64, disk: f64, threads: usize) -> f64 {
-    let AdvicePrices { dram_gb_month, disk_gb_month, thread_hour } = prices;
-    let hours = MONTH_SECONDS / 3600.0;
-    dram / 1e9 * dram_gb_month + disk / 1e9 * disk_gb_month + threads as f64 * hours * thread_hour
 }
 
 fn mean(searches: &[&PilotSearch], of: fn(&PilotSearch) -> f64) -> f64 {

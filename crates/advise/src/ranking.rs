@@ -175,8 +175,18 @@ fn exceeded(prediction: &IndexPrediction, request: &AdviceRequest) -> Vec<Exceed
             enough: "fewer rows a day".into(),
         });
     }
-    let recall = f64::from(request.options().recall);
-    if prediction.pilot_recall < recall - RECALL_TOLERANCE - (1.0 - recall) {
+    let (recall, ratio) = (f64::from(request.options().recall), request.options().ratio.map(f64::from));
+    let misses_recall = prediction.pilot_recall < recall - RECALL_TOLERANCE - (1.0 - recall);
+    if let Some(ratio) = ratio.filter(|ratio| !prediction.is_near_enough(*ratio)) {
+        let found_ratio = prediction.pilot_ratio.map_or("none".into(), |ratio| format!("{ratio:.4}"));
+        found.push(Exceeded {
+            reason: format!(
+                "with recall {}, the ratio of its answers is {found_ratio} in pilots, over your {ratio}",
+                prediction.recall
+            ),
+            enough: format!("a ratio of {found_ratio}"),
+        });
+    } else if ratio.is_none() && misses_recall {
         found.push(Exceeded {
             reason: format!(
                 "its calibration does not find recall {recall} for these queries: {:.3} in pilots",

@@ -1,6 +1,7 @@
 //! A request for advice: the vectors, the search that is wanted, the devices, and the limits.
 
 use crate::assumed::AssumedData;
+use crate::nearness::{RATIO_RECALLS, check_ratio};
 use crate::place::AdviceTier;
 use bathyal_index::cost::demand::{Bound, Execution};
 use bathyal_index::cost::merging::LIVE_SHARE;
@@ -96,13 +97,17 @@ pub struct IndexLimits {
 }
 
 /// Prices, in US dollars. The defaults are list prices of virtual machines of general purpose with attached
-/// SSDs in the United States, rounded; they differ between providers by a factor of two.
+/// SSDs in the United States, and of the usual class of object stores there, rounded; they differ between
+/// providers by a factor of two.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct AdvicePrices {
-    /// A GB (10^9 bytes) of memory for a month.
+    /// A GB (10^9 bytes) of memory for a month, on this machine or a memory node.
     pub dram_gb_month: f64,
     /// A GB (10^9 bytes) of disk for a month.
     pub disk_gb_month: f64,
+    /// A GB (10^9 bytes) in an object store for a month.
+    pub bucket_gb_month: f64,
     /// A processor thread for an hour.
     pub thread_hour: f64,
 }
@@ -110,7 +115,7 @@ pub struct AdvicePrices {
 impl Default for AdvicePrices {
     fn default() -> AdvicePrices {
         // The price of memory is that by which instances with 8 instead of 4 GB a thread are dearer.
-        AdvicePrices { dram_gb_month: 3.0, disk_gb_month: 0.08, thread_hour: 0.04 }
+        AdvicePrices { dram_gb_month: 3.0, disk_gb_month: 0.08, bucket_gb_month: 0.023, thread_hour: 0.04 }
     }
 }
 
@@ -127,6 +132,9 @@ pub struct AdviceOptions {
     ///
     /// [`Advice::other_recalls`]: crate::Advice::other_recalls
     pub more_recalls: Vec<f32>,
+    /// An overall ratio, at least 1, that answers are to have, instead of the recall: each index is then asked for
+    /// the least recall with which it has this ratio. Not under the inner product.
+    pub ratio: Option<f32>,
     /// The number of vectors of the index, if the given file is only a sample of them.
     pub vectors: Option<u64>,
     /// The assumption that the given vectors are drawn from, if there is no sample of the data.
@@ -162,6 +170,7 @@ impl Default for AdviceOptions {
             k: bathyal_index::DEFAULT_K,
             recall: bathyal_index::DEFAULT_RECALL,
             more_recalls: Vec::new(),
+            ratio: None,
             vectors: None,
             assumed: None,
             filters: Vec::new(),
@@ -189,7 +198,7 @@ impl AdviceRequest {
     /// Checks options.
     ///
     /// # Errors
-    /// [`IndexError::Parameter`]: a k or recall out of range, no device or a profile that no device has,
+    /// [`IndexError::Parameter`]: a k, recall or ratio out of range, no device or a profile that no device has,
     /// limits or prices that are not positive numbers, unknown families.
     pub fn new(options: AdviceOptions) -> Result<AdviceRequest, IndexError> {
         let refuse = |what: String| Err(IndexError::Parameter(what));
@@ -211,14 +220,10 @@ impl AdviceRequest {
             }
             seen.push(*recall);
         }
-        check_filters(&options.filters)?;
-        if options.rows_a_day.is_some() && !options.filters.is_empty() {
-            return refuse(
-                "filters of a collection that changes are not predicted; ask for filters and for rows a day \
-                 separately"
-                    .into(),
-            );
+        if let Some(ratio) = options.ratio {
+            check_ratio(ratio, options.metric, &options.more_recalls)?;
         }
+        check_filters(&options.filters)?;
         if options.rows_a_day == Some(0) {
             return refuse("rows a day is 0; leave it out for an index that does not change".into());
         }
@@ -231,8 +236,8 @@ impl AdviceRequest {
             return refuse(format!("concurrency is {given}; it must be 1 to {MOST_CONCURRENCY}"));
         }
         check_limits(&options.limits)?;
-        let AdvicePrices { dram_gb_month, disk_gb_month, thread_hour } = options.prices;
-        if [dram_gb_month, disk_gb_month, thread_hour]
+        let AdvicePrices { dram_gb_month, disk_gb_month, bucket_gb_month, thread_hour } = options.prices;
+        if [dram_gb_month, disk_gb_month, bucket_gb_month, thread_hour]
             .iter()
             .any(|price| !(price.is_finite() && *price >= 0.0))
         {
@@ -251,8 +256,12 @@ impl AdviceRequest {
         &self.options
     }
 
-    /// Returns all recalls, that of the answer itself first.
+    /// Returns all recalls, that of the answer itself first; for a ratio, those that are tried, in ascending
+    /// order.
     pub fn recalls(&self) -> Vec<f32> {
+        if self.options.ratio.is_some() {
+            return RATIO_RECALLS.to_vec();
+        }
         std::iter::once(self.options.recall).chain(self.options.more_recalls.iter().copied()).collect()
     }
 
@@ -262,12 +271,13 @@ impl AdviceRequest {
         AdviceRequest { options }
     }
 
-    /// Returns the shares of the rows among which pilots are searched: those of filters, or the rows of a
-    /// collection that are not deleted.
+    /// Returns the shares of the rows among which pilots are searched: those of filters. If rows are replaced,
+    /// the first is the share of a segment that is not deleted, and a filter matches a part of it.
     pub(crate) fn shares(&self) -> Vec<f64> {
+        let filters = self.options.filters.iter();
         match self.options.rows_a_day {
-            Some(_) => vec![LIVE_SHARE],
-            None => self.options.filters.clone(),
+            Some(_) => std::iter::once(LIVE_SHARE).chain(filters.map(|share| LIVE_SHARE * share)).collect(),
+            None => filters.copied().collect(),
         }
     }
 

@@ -12,14 +12,9 @@ const BUILD_FACTOR: f64 = 1.5;
 /// Returns a prediction from assumed vectors, with intervals of searches that are wider by `factor`. Files
 /// whose length depends on the vectors may have any length that the plan of the build allows.
 pub(crate) fn widened(prediction: IndexPrediction, factor: f64, plan: &BuildPlan) -> IndexPrediction {
-    let wider = |number: Interval, factor: f64| Interval {
-        low: number.low / factor,
-        high: number.high * factor,
-        ..number
-    };
     // A counter that is known, such as the reads of a scan, is that of any data.
     let search = |number: Interval| match number.low < number.high {
-        true => wider(number, factor),
+        true => number.widened(factor),
         false => number,
     };
     let disk = prediction.disk_bytes;
@@ -59,14 +54,14 @@ pub(crate) fn widened(prediction: IndexPrediction, factor: f64, plan: &BuildPlan
         reads: search(updates.reads),
         read_bytes: search(updates.read_bytes),
         processor_us: search(updates.processor_us),
-        merge_seconds_a_day: wider(updates.merge_seconds_a_day, BUILD_FACTOR),
+        merge_seconds_a_day: updates.merge_seconds_a_day.widened(BUILD_FACTOR),
         loads: speeds(updates.loads),
         ..updates
     });
     IndexPrediction {
         disk_bytes,
         dram_bytes,
-        build_seconds: wider(prediction.build_seconds, BUILD_FACTOR),
+        build_seconds: prediction.build_seconds.widened(BUILD_FACTOR),
         rounds: search(prediction.rounds),
         reads: search(prediction.reads),
         read_bytes: search(prediction.read_bytes),

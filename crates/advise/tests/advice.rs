@@ -3,15 +3,17 @@
 use bathyal_advise::default_family::LEAST_CHOICE_VECTORS;
 use bathyal_advise::{
     Advice, AdviceOptions, AdviceRequest, AdviceTier, AssumedData, ExplainedByPlan, FamilyChoice, FilterPlan,
-    IndexLimits, IndexPrediction, PageFormat, PlanFile, SamplePace, VectorShape, advise, compare_with_plan,
+    FilteredPrediction, IndexLimits, IndexPrediction, PageFormat, PlanFile, SamplePace, VectorShape, advise,
+    compare_with_plan,
 };
 use bathyal_index::cost::deviation::Assumption;
 use bathyal_index::{
     BuildOptions, Effort, Index, IndexError, RowSet, SearchOptions, StoreOptions, WithinPlan, build,
 };
-use bathyal_kernels::Element;
+use bathyal_kernels::{Element, Metric};
 use bathyal_tier::{Control, TierProfile};
 use bathyal_vectors::VectorFile;
+use bathyal_vectors::groundtruth::{OverallRatio, exact_neighbors};
 use bathyal_vectors::progress::{Progress, Silent};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -193,11 +195,91 @@ fn limits_hold_under_filters_and_in_collections() {
         (AdviceOptions { filters: vec![1.0], ..plain.clone() }, "share of a filter is 1"),
         (AdviceOptions { filters: vec![0.5; 9], ..plain.clone() }, "9 shares"),
         (AdviceOptions { rows_a_day: Some(0), ..plain.clone() }, "rows a day is 0"),
-        (AdviceOptions { rows_a_day: Some(1), filters: vec![0.5], ..plain }, "separately"),
+        (AdviceOptions { ratio: Some(0.9), ..plain.clone() }, "at least 1"),
+        (AdviceOptions { ratio: Some(1.1), more_recalls: vec![0.9], ..plain.clone() }, "instead of recalls"),
+        (AdviceOptions { ratio: Some(1.1), metric: Metric::InnerProduct, ..plain }, "inner products"),
     ] {
         let refused = AdviceRequest::new(bad).unwrap_err().to_string();
         assert!(refused.contains(word), "{refused}");
     }
+}
+
+#[test]
+fn filters_of_a_collection_that_changes_are_predicted_over_its_segments() {
+    let data = vectors(8_000, 1);
+    let families = vec!["cluster".to_owned()];
+    let plain = AdviceOptions {
+        families,
+        tiers: vec![disk()],
+        vectors: Some(2_000_000),
+        filters: vec![0.1, 0.000_004],
+        ..quick()
+    };
+    let index = advice(&data, plain.clone()).unwrap();
+    let changing = advice(&data, AdviceOptions { rows_a_day: Some(100_000), ..plain }).unwrap();
+    let (index, collection) = (&index.indexes.ranked[0], &changing.indexes.ranked[0]);
+    let updates = collection.updates.as_ref().unwrap();
+    let shares = |one: &IndexPrediction| one.filters.iter().map(|filter| filter.share).collect::<Vec<_>>();
+    assert_eq!(shares(collection), shares(index));
+    assert!(updates.segments > 1.5, "{updates:?}");
+    for (filter, of_index) in collection.filters.iter().zip(&index.filters) {
+        let (scanned, all) = (filter.full_distances.value, 2_000_000.0 * filter.share);
+        assert!(filter.reads.value > 0.0 && filter.reads.low < filter.reads.high, "{filter:?}");
+        match filter.plan {
+            // As many rows match in all segments together.
+            FilterPlan::Scan => assert!((0.7..1.3).contains(&(scanned / all)), "{filter:?}"),
+            // Several segments are searched instead of one index.
+            FilterPlan::Search => assert!(filter.reads.value > 1.2 * of_index.reads.value, "{filter:?}"),
+        }
+    }
+    let plans: Vec<FilterPlan> = collection.filters.iter().map(|filter| filter.plan).collect();
+    assert_eq!(plans, [FilterPlan::Search, FilterPlan::Scan]);
+    assert_eq!(collection.further_words(8).len(), 3, "{:?}", collection.further_words(8));
+    // A collection of small segments has no index, and compares the rows that match.
+    let few = AdviceOptions { rows_a_day: Some(10), filters: vec![0.5], tiers: vec![disk()], ..quick() };
+    let few = advice(&vectors(3_000, 1), few).unwrap();
+    let filters: Vec<&[FilteredPrediction]> =
+        few.indexes.ranked.iter().map(|one| one.filters.as_slice()).collect();
+    assert!(!filters.is_empty() && filters.iter().all(|of| of.len() == 1), "{filters:?}");
+}
+
+#[test]
+fn a_ratio_is_answered_by_the_least_recall_that_has_it() {
+    let (data, queries) = split(&vectors(4_200, 1), 4_000);
+    let families = ["cluster", "flat"].map(String::from).to_vec();
+    let plain = AdviceOptions { families, tiers: vec![AdviceTier::dram()], ..quick() };
+    let with = |ratio: f32| advice(&data, AdviceOptions { ratio: Some(ratio), ..plain.clone() }).unwrap();
+    let (near, far) = (with(1.0002), with(1.1));
+    let cluster = |advice: &Advice| {
+        let found = advice.indexes.ranked.iter().find(|one| one.build.family == "cluster");
+        found.cloned().unwrap()
+    };
+    let (of_near, of_far) = (cluster(&near), cluster(&far));
+    assert!(of_far.recall < of_near.recall, "{} {}", of_far.recall, of_near.recall);
+    assert!(of_far.reads.value < of_near.reads.value, "{of_far:?}\n{of_near:?}");
+    for (one, most) in [(&of_near, 1.0002), (&of_far, 1.1)] {
+        assert!(one.pilot_ratio.unwrap() <= most, "{one:?}");
+        assert!(one.further_words(8)[0].contains(&format!("recall {}", one.recall)));
+    }
+    assert_eq!(near.quality_words(), "ratio@10 of 1.0002 at most");
+    // The plan has the recall of its index, and a whole index has the ratio with it.
+    let rank = near.indexes.ranked.iter().position(|one| one.build.family == "cluster").unwrap();
+    let plan = PlanFile::of(&near, rank).unwrap();
+    assert_eq!(plan.recall, of_near.recall);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("index");
+    build(&data, &path, &plan.build_options(BuildOptions::default()).unwrap(), &Silent).unwrap();
+    let index = Index::open(&path, &plan.open_options()).unwrap();
+    let options =
+        SearchOptions { k: plan.k, effort: Effort::Recall(plan.recall), ..SearchOptions::default() };
+    let found = index.search(&queries, &options, Control::default()).unwrap();
+    let truth = exact_neighbors(&data, &queries, Metric::L2, plan.k, None, &Silent).unwrap();
+    let mut ratio = OverallRatio::new(Metric::L2, &truth).unwrap();
+    ratio.add(&truth, &found.ids, &found.distances, found.k, queries.count()).unwrap();
+    assert!(ratio.mean().unwrap() <= 1.0005, "{:?}", ratio.mean());
+    // A scan misses nothing.
+    let exact = AdviceOptions { families: vec!["flat".into()], ratio: Some(1.0), ..plain };
+    assert_eq!(advice(&data, exact).unwrap().indexes.ranked[0].pilot_ratio, Some(1.0));
 }
 
 /// Explains queries beside the plan that `index` keeps, as `plan` assumes and otherwise.

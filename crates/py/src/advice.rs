@@ -7,7 +7,7 @@ use crate::files::metric;
 use crate::stores::{Pairs, store_options};
 use bathyal_advise::page::page_part;
 use bathyal_advise::{
-    Advice, AdviceOptions, AdviceRequest, AdviceTier, AssumedData, IndexLimits, PageFormat, PlanFile,
+    Advice, AdviceOptions, AdvicePrices, AdviceRequest, AdviceTier, AssumedData, IndexLimits, PageFormat, PlanFile,
     SamplePace, VectorShape, advise as find_advice, compare_with_plan,
 };
 use bathyal_index::{DEFAULT_SEED, Index, IndexError, StoreOptions};
@@ -30,6 +30,7 @@ pub(crate) struct AdviceKeywords {
     k: usize,
     recall: f32,
     more_recalls: Vec<f32>,
+    ratio: Option<f32>,
     vectors: Option<u64>,
     dim: Option<usize>,
     element: String,
@@ -39,6 +40,8 @@ pub(crate) struct AdviceKeywords {
     store: Pairs,
     /// An [`IndexLimits`] as JSON.
     limits: String,
+    /// An [`AdvicePrices`] as JSON.
+    prices: String,
     concurrency: u32,
     threads: usize,
     pace: String,
@@ -68,6 +71,8 @@ pub(crate) fn advise(
         PyValueError::new_err(format!("pace is {:?}; expected quick, usual or thorough", arguments.pace))
     })?;
     let limits: IndexLimits = serde_json::from_str(&arguments.limits).map_err(Failure::from)?;
+    let prices: AdvicePrices = serde_json::from_str(&arguments.prices)
+        .map_err(|error| PyValueError::new_err(format!("prices: {error}")))?;
     let store = store_options(arguments.store)?;
     let seed = arguments.seed.unwrap_or(DEFAULT_SEED);
     run_detached(py, progress, |watch| -> Result<_, Failure> {
@@ -88,6 +93,7 @@ pub(crate) fn advise(
             k: arguments.k,
             recall: arguments.recall,
             more_recalls: arguments.more_recalls,
+            ratio: arguments.ratio,
             vectors: arguments.vectors,
             assumed,
             filters: arguments.filters,
@@ -99,8 +105,8 @@ pub(crate) fn advise(
             pace,
             families: arguments.families,
             seed,
+            prices,
             work_folder: arguments.work_folder,
-            ..AdviceOptions::default()
         })?;
         let advice = find_advice(&data, queries.as_ref().map(|(queries, _)| queries), &request, watch)?;
         Ok((serde_json::to_string(&advice)?, plans(&advice)?))

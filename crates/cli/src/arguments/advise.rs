@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use bathyal_advise::request::{DEFAULT_CONCURRENCY, MOST_CONCURRENCY};
 use bathyal_advise::{AdvicePrices, IndexLimits, SamplePace};
-use bathyal_console::typed::{parse_recall, parse_threads};
+use bathyal_console::typed::{parse_ratio, parse_recall, parse_threads};
 use bathyal_console::{Failure, byte_size};
 use bathyal_index::{DEFAULT_K, DEFAULT_RECALL, DEFAULT_SEED};
 use bathyal_kernels::Element;
@@ -25,6 +25,7 @@ Examples:
   bathyal advise base.fbin --metric l2 --recall 0.95 --memory 2GB
   bathyal advise base.fbin queries.fbin --metric l2 --on dram --on /mnt/nvme --disk 50GB
   bathyal advise sample.fbin --vectors 100000000 --metric cosine --on disk.json --quick
+  bathyal advise base.fbin --metric l2 --ratio 1.05
   bathyal advise base.fbin --metric l2 --filter 0.1,0.01
   bathyal advise base.fbin --metric l2 --rows-a-day 500000
   bathyal advise --vectors 100000000 --dim 768 --metric cosine --memory 64GB
@@ -46,6 +47,10 @@ pub struct AdviseArguments {
     /// that of the first
     #[arg(long, value_delimiter = ',', default_values_t = [DEFAULT_RECALL], value_parser = parse_recall)]
     pub recall: Vec<f32>,
+    /// Overall ratio of searches instead of a recall: at 1.05, the neighbours found are on average 5% farther
+    /// away than the true ones. Each index is asked for the least recall that has it
+    #[arg(long, value_name = "RATIO", conflicts_with = "recall", value_parser = parse_ratio)]
+    pub ratio: Option<f32>,
     /// Neighbours per query
     #[arg(short, default_value_t = DEFAULT_K as u32,
           value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
@@ -109,7 +114,7 @@ pub struct AdviseArguments {
     /// Compare the index DATA with this plan, by searching it with QUERIES [default: the plan that the index
     /// keeps, of a build with --advice]
     #[arg(long, value_name = "PLAN", num_args = 0..=1,
-          conflicts_with_all = ["recall", "k", "vectors", "filters", "rows_a_day", "places", "concurrency",
+          conflicts_with_all = ["recall", "ratio", "k", "vectors", "filters", "rows_a_day", "places", "concurrency",
                                 "threads", "families", "quick", "thorough", "seed", "work_folder",
                                 "LimitArguments"])]
     pub check: Option<Option<PathBuf>>,
@@ -139,7 +144,7 @@ pub struct LimitArguments {
     /// Memory of the build
     #[arg(long, value_name = "SIZE", value_parser = byte_size::parse)]
     pub build_memory: Option<u64>,
-    /// Dollars a month for memory, disk and processors
+    /// Dollars a month for memory, storage and processors
     #[arg(long, value_name = "DOLLARS")]
     pub cost: Option<f64>,
     /// Dollars of a GB of memory for a month
@@ -148,6 +153,9 @@ pub struct LimitArguments {
     /// Dollars of a GB of disk for a month
     #[arg(long, value_name = "DOLLARS", default_value_t = AdvicePrices::default().disk_gb_month)]
     pub disk_price: f64,
+    /// Dollars of a GB in an object store for a month
+    #[arg(long, value_name = "DOLLARS", default_value_t = AdvicePrices::default().bucket_gb_month)]
+    pub bucket_price: f64,
     /// Dollars of a processor thread for an hour
     #[arg(long, value_name = "DOLLARS", default_value_t = AdvicePrices::default().thread_hour)]
     pub thread_price: f64,
@@ -171,8 +179,12 @@ impl LimitArguments {
 
     /// Returns the prices.
     pub fn prices(&self) -> AdvicePrices {
-        let LimitArguments { memory_price, disk_price, thread_price, .. } = *self;
-        AdvicePrices { dram_gb_month: memory_price, disk_gb_month: disk_price, thread_hour: thread_price }
+        AdvicePrices {
+            dram_gb_month: self.memory_price,
+            disk_gb_month: self.disk_price,
+            bucket_gb_month: self.bucket_price,
+            thread_hour: self.thread_price,
+        }
     }
 }
 

@@ -31,6 +31,7 @@ pub(super) fn run(arguments: &AdviseArguments, console: &Console) -> Result<(), 
         k: arguments.k as usize,
         recall,
         more_recalls,
+        ratio: arguments.ratio,
         vectors: arguments.vectors,
         assumed,
         filters: arguments.filters.clone(),
@@ -93,15 +94,16 @@ fn tiers(arguments: &AdviseArguments, progress: &dyn Progress) -> Result<Vec<Adv
 
 /// Returns the table of the recommended indexes, and the reasons of the others.
 fn text(advice: &Advice) -> String {
-    let Advice { vectors, dim, element, metric, k, recall, concurrency, threads, .. } = advice;
+    let Advice { vectors, dim, element, metric, concurrency, threads, .. } = advice;
     let mut text = format!(
-        "{vectors} vectors of {dim} {element} ({metric}), recall@{k} {recall}, {concurrency} queries in \
-         flight on {threads} threads\n{}",
+        "{vectors} vectors of {dim} {element} ({metric}), {}, {concurrency} queries in flight on {threads} \
+         threads\n{}",
+        advice.quality_words(),
         statistics(advice)
     );
     text += &indexes_text(advice);
     for other in &advice.other_recalls {
-        let _ = write!(text, "\n\nrecall@{k} {}{}", other.recall, indexes_text(other));
+        let _ = write!(text, "\n\n{}{}", other.quality_words(), indexes_text(other));
     }
     text
 }
