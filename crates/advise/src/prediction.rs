@@ -76,7 +76,8 @@ pub struct IndexPrediction {
     pub build_memory_bytes: u64,
     /// Seconds of the build.
     pub build_seconds: Interval,
-    /// The recall for which searches ask; 0 in plans of earlier versions, which have it beside the prediction.
+    /// The recall for which searches ask; 0 in plans of earlier versions, which have it beside the
+    /// prediction.
     #[serde(default)]
     pub recall: f32,
     /// The overall ratio that the largest pilot found with this recall, if the request names one.
@@ -118,8 +119,8 @@ impl IndexPrediction {
         self.loads.iter().find(|load| load.concurrency == concurrency)
     }
 
-    /// Returns the recall to ask for, if the request names a ratio, the searches under filters, and those of a
-    /// collection that changes, in words.
+    /// Returns the recall to ask for, if the request names a ratio, the searches under filters, and those of
+    /// a collection that changes, in words.
     pub fn further_words(&self, concurrency: u32) -> Vec<String> {
         let recall = self.pilot_ratio.map(|ratio| {
             format!("searched with recall {}, which has ratio {ratio:.4} in pilots", self.recall)

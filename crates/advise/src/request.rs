@@ -132,8 +132,8 @@ pub struct AdviceOptions {
     ///
     /// [`Advice::other_recalls`]: crate::Advice::other_recalls
     pub more_recalls: Vec<f32>,
-    /// An overall ratio, at least 1, that answers are to have, instead of the recall: each index is then asked for
-    /// the least recall with which it has this ratio. Not under the inner product.
+    /// An overall ratio, at least 1, that answers are to have, instead of the recall: each index is then asked
+    /// for the least recall with which it has this ratio. Not under the inner product.
     pub ratio: Option<f32>,
     /// The number of vectors of the index, if the given file is only a sample of them.
     pub vectors: Option<u64>,
@@ -198,8 +198,8 @@ impl AdviceRequest {
     /// Checks options.
     ///
     /// # Errors
-    /// [`IndexError::Parameter`]: a k, recall or ratio out of range, no device or a profile that no device has,
-    /// limits or prices that are not positive numbers, unknown families.
+    /// [`IndexError::Parameter`]: a k, recall or ratio out of range, no device or a profile that no device
+    /// has, limits or prices that are not positive numbers, unknown families.
     pub fn new(options: AdviceOptions) -> Result<AdviceRequest, IndexError> {
         let refuse = |what: String| Err(IndexError::Parameter(what));
         if options.k == 0 || options.k > LEAST_VECTORS / 4 {
@@ -271,8 +271,8 @@ impl AdviceRequest {
         AdviceRequest { options }
     }
 
-    /// Returns the shares of the rows among which pilots are searched: those of filters. If rows are replaced,
-    /// the first is the share of a segment that is not deleted, and a filter matches a part of it.
+    /// Returns the shares of the rows among which pilots are searched: those of filters. If rows are
+    /// replaced, the first is the share of a segment that is not deleted, and a filter matches a part of it.
     pub(crate) fn shares(&self) -> Vec<f64> {
         let filters = self.options.filters.iter();
         match self.options.rows_a_day {

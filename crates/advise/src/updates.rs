@@ -158,8 +158,9 @@ impl PilotedCandidate<'_> {
         (counters.widened(MOMENT_FACTOR), demands.widened(MOMENT_FACTOR))
     }
 
-    /// Predicts the searches of all segments under a filter with which the pilots were searched, each by its own
-    /// plan, of which that of the largest segment is named. Rows without an index take `more_ns`, and the index of all rows takes `dram` bytes.
+    /// Predicts the searches of all segments under a filter with which the pilots were searched, each by its
+    /// own plan, of which that of the largest segment is named. Rows without an index take `more_ns`, and the
+    /// index of all rows takes `dram` bytes.
     fn filter_of_segments(
         &self,
         segments: &SteadySegments,

@@ -7,8 +7,8 @@ use crate::files::metric;
 use crate::stores::{Pairs, store_options};
 use bathyal_advise::page::page_part;
 use bathyal_advise::{
-    Advice, AdviceOptions, AdvicePrices, AdviceRequest, AdviceTier, AssumedData, IndexLimits, PageFormat, PlanFile,
-    SamplePace, VectorShape, advise as find_advice, compare_with_plan,
+    Advice, AdviceOptions, AdvicePrices, AdviceRequest, AdviceTier, AssumedData, IndexLimits, PageFormat,
+    PlanFile, SamplePace, VectorShape, advise as find_advice, compare_with_plan,
 };
 use bathyal_index::{DEFAULT_SEED, Index, IndexError, StoreOptions};
 use bathyal_kernels::Element;

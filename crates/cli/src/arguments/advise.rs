@@ -114,9 +114,9 @@ pub struct AdviseArguments {
     /// Compare the index DATA with this plan, by searching it with QUERIES [default: the plan that the index
     /// keeps, of a build with --advice]
     #[arg(long, value_name = "PLAN", num_args = 0..=1,
-          conflicts_with_all = ["recall", "ratio", "k", "vectors", "filters", "rows_a_day", "places", "concurrency",
-                                "threads", "families", "quick", "thorough", "seed", "work_folder",
-                                "LimitArguments"])]
+          conflicts_with_all = ["recall", "ratio", "k", "vectors", "filters", "rows_a_day", "places",
+                                "concurrency", "threads", "families", "quick", "thorough", "seed",
+                                "work_folder", "LimitArguments"])]
     pub check: Option<Option<PathBuf>>,
 }
 
