@@ -36,8 +36,8 @@ pub struct PilotFilter {
     pub search: Option<PilotCounters>,
     /// True if this search looks at no other rows, and false if it drops them afterwards.
     pub is_among: bool,
-    /// A scan of these rows, or the part of a scan of more that is theirs; `None` if the pilot's cheapest plan is
-    /// another one.
+    /// A scan of these rows, or the part of a scan of more that is theirs; `None` if the pilot's cheapest
+    /// plan is another one.
     pub scan: Option<PilotCounters>,
 }
 
@@ -89,8 +89,9 @@ impl PilotInputs<'_> {
         Ok(PilotFilter { share, search: None, is_among: false, scan })
     }
 
-    /// Draws a share of `count` rows. The same rows of a smaller pilot are in the set of a larger one. A share
-    /// of fewer rows than neighbours that are wanted has as many of these: they are compared in any index.
+    /// Draws a share of `count` rows. The same rows of a smaller pilot are in the set of a larger one. A
+    /// share of fewer rows than neighbours that are wanted has as many of these: they are compared in any
+    /// index.
     fn rows_of_share(&self, count: usize, share: f64) -> RowSet {
         let (rows, k) = (count as u32, self.request.options().k.min(count));
         if share * count as f64 <= k as f64 {

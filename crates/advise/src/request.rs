@@ -132,8 +132,8 @@ pub struct AdviceOptions {
     ///
     /// [`Advice::other_recalls`]: crate::Advice::other_recalls
     pub more_recalls: Vec<f32>,
-    /// An overall ratio, at least 1, that answers are to have, instead of the recall: each index is then asked
-    /// for the least recall with which it has this ratio. Not under the inner product.
+    /// An overall ratio, at least 1, that answers are to have, instead of the recall: each index is then
+    /// asked for the least recall with which it has this ratio. Not under the inner product.
     pub ratio: Option<f32>,
     /// The number of vectors of the index, if the given file is only a sample of them.
     pub vectors: Option<u64>,
