@@ -7,8 +7,8 @@ Prints a Markdown table. Ends with status 1 if a recall is missed by more than 0
     python scripts/check_promises.py --data FOLDER [--families cluster,graph] [--sets "far points, ip"] [--k 10]
     python scripts/check_promises.py --data FOLDER --sets "far points, larger" --write SETS
 
-The second writes the vectors and queries of sets to SETS/NAME/base.fbin and SETS/NAME/query.fbin (.u8bin of bytes), for
-`check_advice.py`.
+The second writes vectors and queries of sets to SETS/NAME/base.fbin and SETS/NAME/query.fbin (.u8bin of bytes),
+for `check_advice.py`.
 
 FOLDER holds `glove-words/vectors.fbin`, `minilm-debian/base.fbin`, `minilm-debian/query.fbin`,
 `sift-a/base.u8bin` and `sift-a/query.u8bin`.

@@ -196,10 +196,8 @@ def advise(
     work_folder: Path | None = None,
     progress: bool | Receiver = True,
 ) -> Advice:
-    """Predicts which index to build over ``data``: size, memory and speed of each, with intervals, and ranks
-    those that meet the limits.
-
-    Small indexes are built from a sample of the vectors, and searched. Nothing else is built.
+    """Predicts size, memory and speed of indexes over ``data``, and ranks those that meet the limits. Small indexes
+    are built from a sample of the vectors, and searched.
 
     Args:
         data: vectors, as for :func:`build`, but not an iterator; or a sample of them, with ``vectors``. None
@@ -208,44 +206,38 @@ def advise(
         metric: as for :func:`build`.
         recall: the recall of searches, as a share; None is 0.95. Of several, the answer is for the first; the same
             small indexes answer the others (:attr:`Advice.other_recalls`).
-        ratio: the overall ratio of searches instead of a recall: at 1.05, the neighbours found are on average 5%
-            farther away than the true ones. Each index is asked for the least recall that has it, its ``recall``.
-        k: neighbours per query.
-        key: the part of the HDF5 or Parquet file ``data`` to read.
+        ratio: the :func:`overall_ratio` of searches instead; each index gets the least ``recall`` that has it.
+        k, key: neighbours per query; the part of the HDF5 or Parquet file ``data`` to read.
         vectors: number of vectors of the index, if ``data`` is only a sample of them, or None.
-        dim, element: components of vectors that do not exist yet, and their element; None is ``"f32"``.
+        dim, element: the shape of vectors that do not exist yet; None is ``"f32"``.
         filters: shares of the rows that filters of searches match, such as ``[0.1, 0.01]``. Searches under them
             are predicted, too (``filters`` of a ranked index), and count as much as those without a filter.
-        rows_a_day: rows that are replaced each day. A collection is then predicted, with its segments and merges
-            (``updates`` of a ranked index), and its searches count.
-        on: places from which the index may be read: ``"dram"``, ``"mapped"`` or ``"mapped:PLACE"``, folders,
-            and addresses of indexes on memory nodes or in buckets, all of which are measured; or files with a
-            profile, as :func:`probe` returns it.
+        rows_a_day: rows of a collection that are replaced each day: its segments, merges and searches
+            (``updates`` of a ranked index) are predicted, and count.
+        on: places that are measured: ``"dram"``, ``"mapped"`` or ``"mapped:PLACE"``, folders, and addresses of
+            indexes on memory nodes or in buckets; or files with a profile, as :func:`probe` returns it.
         store_options: options of the stores of addresses, as for :func:`open`.
         memory, disk: the most bytes of the open index and of its files, or text such as ``"2GB"``.
         p50_ms, p99_ms: the most milliseconds of the median query and of the 99th percentile.
         qps, build_seconds, build_memory: the fewest queries a second, the most seconds and bytes of the build.
         dollars_per_month: the most dollars for memory, storage and processors.
-        prices: dollars that differ from usual list prices: of a GB for a month in memory (``dram_gb_month``), on a
-            disk (``disk_gb_month``) and in an object store (``bucket_gb_month``), and of a thread for an hour
-            (``thread_hour``).
-        concurrency: queries in flight at which limits hold and indexes are compared.
-        threads: threads of searches and of the build; 0 means all cores.
+        prices: dollars that differ from list prices: of a GB for a month in memory (``dram_gb_month``), on a disk
+            (``disk_gb_month``) and in an object store (``bucket_gb_month``); ``thread_hour``.
+        concurrency, threads: queries in flight at which limits hold; threads, or 0 for all cores.
         pace: ``"quick"`` answers in seconds, from 8,000 vectors; ``"thorough"`` takes 40,000, and more layouts.
         families: consider only these.
-        seed: seed of the sample and of the build; None is a fixed seed.
-        work_folder: folder for the small indexes; None is the system's temporary folder.
+        seed, work_folder: a seed, or None for a fixed one; where small indexes are built, or None for the system's
+            temporary folder.
         progress: as for :func:`build`.
 
     Raises:
-        ValueError: fewer than 2,000 vectors, vectors that are all the same, a profile that no device has,
-            limits that are not positive, filters that match nothing or everything; neither data nor the shape of
-            vectors, or both.
+        ValueError: fewer than 2,000 vectors, vectors that are all the same, a profile that no device has, limits
+            that are not positive, filters that match nothing or everything; neither data nor its shape, or both.
     """
-    bits = metric == "hamming"
+    bits, recalls = metric == "hamming", _recalls(recall, ratio)
     _check_shape(data, queries, vectors, dim, element)
     base = None if data is None else source(data, DATA._replace(bits=bits), key)
-    recalls, others = _recalls(recall, ratio), (qps, build_seconds, dollars_per_month)
+    others = (qps, build_seconds, dollars_per_month)
     arguments: _bathyal._AdviceArguments = {
         "metric": metric,
         "k": whole("k", k, least=1),
@@ -266,11 +258,10 @@ def advise(
         "pace": pace,
         "families": [families] if isinstance(families, str) else list(families),
         "seed": None if seed is None else whole("seed", seed),
-        "work_folder": None if work_folder is None else pathlib.Path(os.fspath(work_folder)),
+        "work_folder": None if work_folder is None else pathlib.Path(work_folder),
     }
-    asked = None if queries is None else _queries(queries, base, bits)
     with progress_receiver(progress) as receiver:
-        report, plans = _bathyal.advise(base, asked, arguments, receiver)
+        report, plans = _bathyal.advise(base, _queries(queries, base, bits), arguments, receiver)
     return Advice(json.loads(report), plans)
 
 
@@ -326,7 +317,9 @@ def _check_shape(data: Any, queries: Any, vectors: Any, dim: Any, element: Any) 
 
 
 def _queries(queries: Any, base: Any, bits: bool) -> Any:
-    """Returns queries in the element of ``base``."""
+    """Returns queries in the element of ``base``, or None without any."""
+    if queries is None:
+        return None
     element, _, dim = describe(base)
     if is_path(queries):
         queries = read_vectors(queries)

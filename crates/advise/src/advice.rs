@@ -3,7 +3,6 @@
 use crate::assumed::AssumedData;
 use crate::candidates::{AdvisedOptions, candidates};
 use crate::core_share::CoreShare;
-use crate::nearness::least_recalls;
 use crate::pilot::PilotInputs;
 use crate::place::{AdviceTier, PlaceKind};
 use crate::prediction::{IndexPrediction, PilotedCandidate};
@@ -205,6 +204,23 @@ fn predict(
         }
     }
     Ok((predictions, unpredicted))
+}
+
+/// Returns, of each index on each device, the prediction for the least recall with which its pilots have the
+/// ratio; that of the largest recall if none has. `predictions` are those of each recall, in ascending order,
+/// of the same indexes in the same order.
+fn least_recalls(predictions: Vec<Vec<IndexPrediction>>, ratio: f64) -> Vec<IndexPrediction> {
+    let mut least: Vec<IndexPrediction> = Vec::new();
+    for of_recall in predictions {
+        for (at, prediction) in of_recall.into_iter().enumerate() {
+            match least.get_mut(at) {
+                None => least.push(prediction),
+                Some(known) if !known.is_near_enough(ratio) => *known = prediction,
+                Some(_) => {}
+            }
+        }
+    }
+    least
 }
 
 /// Returns the devices of a request.

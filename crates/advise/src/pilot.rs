@@ -1,7 +1,6 @@
 //! Pilots: small indexes of a candidate, built and measured with the index's own searches.
 
 use crate::candidates::AdvisedOptions;
-use crate::nearness::found_ratio;
 use crate::pilot_counters::PilotCounters;
 use crate::pilot_filters::PilotFilter;
 use crate::pilot_place::OpenPilot;
@@ -11,6 +10,7 @@ use bathyal_index::{
     BuildReport, Effort, Index, IndexError, MemorySplit, SearchOptions, SearchResult, build,
 };
 use bathyal_tier::{Control, process_ns};
+use bathyal_vectors::groundtruth::{GroundTruthError, OverallRatio};
 use bathyal_vectors::progress::{CancelOnly, Progress};
 use bathyal_vectors::{IdFile, VectorFile, groundtruth};
 use std::path::Path;
@@ -353,10 +353,25 @@ fn memory_parts(split: &MemorySplit) -> Vec<(&'static str, u64)> {
     ]
 }
 
+/// Returns the overall ratio of the answers to `queries` queries; `None` if the request names none, or if no
+/// query has one.
+fn found_ratio(
+    request: &AdviceRequest,
+    truth: &IdFile,
+    found: &SearchResult,
+    queries: usize,
+) -> Result<Option<f64>, GroundTruthError> {
+    let options = request.options();
+    let wanted = options.ratio.and_then(|_| OverallRatio::new(options.metric, truth));
+    let Some(mut ratio) = wanted else { return Ok(None) };
+    ratio.add(truth, &found.ids, &found.distances, found.k, queries)?;
+    Ok(ratio.mean())
+}
+
 /// Returns the error of an exact search as one of an index.
-fn of_truth(error: groundtruth::GroundTruthError) -> IndexError {
+fn of_truth(error: GroundTruthError) -> IndexError {
     match error {
-        groundtruth::GroundTruthError::Cancelled => IndexError::Cancelled,
+        GroundTruthError::Cancelled => IndexError::Cancelled,
         other => IndexError::Parameter(other.to_string()),
     }
 }

@@ -130,6 +130,11 @@ impl IndexPrediction {
         recall.into_iter().chain(filters).chain(updates).collect()
     }
 
+    /// Returns true if the answers of the pilots have the ratio.
+    pub(crate) fn is_near_enough(&self, ratio: f64) -> bool {
+        self.pilot_ratio.is_some_and(|found| found <= ratio)
+    }
+
     /// Returns the bytes of the files, and of memory while searched: of the collection, if rows are replaced.
     pub(crate) fn disk_and_dram(&self) -> (Interval, Interval) {
         self.updates

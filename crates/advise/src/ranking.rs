@@ -175,27 +175,29 @@ fn exceeded(prediction: &IndexPrediction, request: &AdviceRequest) -> Vec<Exceed
             enough: "fewer rows a day".into(),
         });
     }
-    let (recall, ratio) = (f64::from(request.options().recall), request.options().ratio.map(f64::from));
-    let misses_recall = prediction.pilot_recall < recall - RECALL_TOLERANCE - (1.0 - recall);
-    if let Some(ratio) = ratio.filter(|ratio| !prediction.is_near_enough(*ratio)) {
+    found.extend(misses(prediction, request));
+    found
+}
+
+/// Returns the recall or the ratio of the request, if the pilots did not find it.
+fn misses(prediction: &IndexPrediction, request: &AdviceRequest) -> Option<Exceeded> {
+    let (recall, found) = (f64::from(request.options().recall), prediction.pilot_recall);
+    if let Some(ratio) = request.options().ratio.map(f64::from) {
         let found_ratio = prediction.pilot_ratio.map_or("none".into(), |ratio| format!("{ratio:.4}"));
-        found.push(Exceeded {
+        return (!prediction.is_near_enough(ratio)).then(|| Exceeded {
             reason: format!(
                 "with recall {}, the ratio of its answers is {found_ratio} in pilots, over your {ratio}",
                 prediction.recall
             ),
             enough: format!("a ratio of {found_ratio}"),
         });
-    } else if ratio.is_none() && misses_recall {
-        found.push(Exceeded {
-            reason: format!(
-                "its calibration does not find recall {recall} for these queries: {:.3} in pilots",
-                prediction.pilot_recall
-            ),
-            enough: format!("recall {:.3}", prediction.pilot_recall),
-        });
     }
-    found
+    (found < recall - RECALL_TOLERANCE - (1.0 - recall)).then(|| Exceeded {
+        reason: format!(
+            "its calibration does not find recall {recall} for these queries: {found:.3} in pilots"
+        ),
+        enough: format!("recall {found:.3}"),
+    })
 }
 
 /// Returns the candidate as one that is left out, with the limit that would make it the best.

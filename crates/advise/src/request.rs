@@ -1,8 +1,8 @@
 //! A request for advice: the vectors, the search that is wanted, the devices, and the limits.
 
 use crate::assumed::AssumedData;
-use crate::nearness::{RATIO_RECALLS, check_ratio};
 use crate::place::AdviceTier;
+use crate::ratio::{RATIO_RECALLS, check_ratio};
 use bathyal_index::cost::demand::{Bound, Execution};
 use bathyal_index::cost::merging::LIVE_SHARE;
 use bathyal_index::families::FAMILIES;
