@@ -87,7 +87,8 @@ impl OpenPilot {
     /// distant store all reads of a beam are under way before the first of them arrives. In the store of a
     /// pilot, which answers at once, only searches in batches read so.
     pub(crate) fn mode(&self) -> Option<SearchMode> {
-        matches!(self.place, PilotPlace::Bucket(_)).then_some(SearchMode::Batched)
+        let reads_beams = self.index.default_mode() == SearchMode::Pipelined;
+        (reads_beams && matches!(self.place, PilotPlace::Bucket(_))).then_some(SearchMode::Batched)
     }
 }
 
