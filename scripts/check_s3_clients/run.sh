@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Runs clients of Amazon S3 Vectors, unmodified, against `bathyal serve`: the stores of LangChain (with its own
-# suite) and LlamaIndex, the SDKs of AWS for JavaScript and Go, and Mastra.
+# suite) and LlamaIndex, the SDKs of AWS for JavaScript, Go and Java, and Mastra.
 #   scripts/check_s3_clients/run.sh COMMAND FOLDER
-# COMMAND is the command `bathyal`, FOLDER a place for packages. Needs a network; Node and Go where they are
-# installed. A client whose language is missing is named and skipped.
+# COMMAND is the command `bathyal`, FOLDER a place for packages. Needs a network; Node, Go and Maven where they
+# are installed. A client whose language is missing is named and skipped.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 command=$1
@@ -17,7 +17,7 @@ rm -rf "$work/data" "$work/keys.toml"
 "$command" serve "$work/data" --listen 127.0.0.1:0 --keys "$work/keys.toml" 2> "$work/server.log" &
 server=$!
 trap 'kill $server; wait $server || true' EXIT
-until address=$(grep -o 'http://[0-9.:]*' "$work/server.log"); do
+until address=$(grep -m 1 -o 'http://[0-9.:]*' "$work/server.log"); do
     kill -0 $server
     sleep 0.1
 done
@@ -43,4 +43,12 @@ if command -v go > /dev/null; then
     (cd "$work/go" && go mod tidy > /dev/null 2>&1 && go run .)
 else
     printf '== skipped: Go, which is not installed\n'
+fi
+if command -v mvn > /dev/null && command -v java > /dev/null; then
+    printf '== Java: the SDK of AWS\n'
+    mkdir -p "$work/java"
+    cp "$here/Sdk.java" "$here/pom.xml" "$work/java"
+    (cd "$work/java" && mvn -q dependency:build-classpath -Dmdep.outputFile=classpath && java -cp "$(cat classpath)" Sdk.java)
+else
+    printf '== skipped: Java, since Maven or Java is not installed\n'
 fi
