@@ -161,8 +161,30 @@ export interface Explanation {
   notes: string[];
 }
 
+/** A search among the rows of a segment that match a filter. */
+export interface FilteredSegment {
+  plan: PartPlan;
+  tier: string;
+  hops: number;
+  reads: number;
+  bytes: number;
+  code_distances: number;
+  full_distances: number;
+  total_ns: number;
+  phases: { phase: string; ns: number }[];
+  notes: string[];
+}
+
+/** One query in one segment: with its explanation, or with a filter as `filtered`. */
+export interface ExplainedSegment {
+  part: string;
+  rows: number;
+  explanation?: Explanation;
+  filtered?: FilteredSegment;
+}
+
 export interface ExplainedSearch {
-  segments: { part: string; rows: number; explanation: Explanation }[];
+  segments: ExplainedSegment[];
   memory_rows: number;
   memory_ns: number;
 }
@@ -346,6 +368,7 @@ export function index(name: string) {
     stats: () => send<IndexStats>("GET", `${path}/stats`),
     get: (id: number) => post<{ vectors: number[][] }>("get", { ids: [id] }),
     search: (content: object, signal?: AbortSignal) => post<SearchAnswer>("search", content, signal),
+    audit: (content: object) => post<AuditReport>("audit", content),
     explain: (content: object) => post<Explanation>("explain", content),
     recall: (content: object) => post<{ curves: RecallCurve[] }>("recall", content),
     map: (content: object, signal?: AbortSignal) => post<MapAnswer>("map", content, signal),

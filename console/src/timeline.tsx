@@ -1,6 +1,6 @@
 // One query as a timeline: the phases of each part, predicted above measured.
 
-import type { ExplainedSearch, Explanation, PartPlan } from "./api";
+import type { ExplainedSearch, Explanation, FilteredSegment, PartPlan } from "./api";
 import { bytes, count, nanoseconds, short } from "./format";
 import { Notes } from "./parts";
 
@@ -14,10 +14,10 @@ const PHASES: [phase: string, what: string][] = [
 
 type Piece = { phase: string; ns: number };
 
-function measured(explanation: Explanation): Piece[] {
-  const sum = explanation.phases.reduce((total, { ns }) => total + ns, 0);
-  const other = Math.max(0, explanation.total_ns - sum);
-  return [...explanation.phases, { phase: "other", ns: other }].filter(({ ns }) => ns > 0);
+function measured({ phases, total_ns }: { phases: Piece[]; total_ns: number }): Piece[] {
+  const sum = phases.reduce((total, { ns }) => total + ns, 0);
+  const other = Math.max(0, total_ns - sum);
+  return [...phases, { phase: "other", ns: other }].filter(({ ns }) => ns > 0);
 }
 
 function predicted({ predicted: cost }: Explanation): Piece[] {
@@ -137,9 +137,48 @@ function Part(props: { name: string; rows: number; explanation: Explanation; who
   );
 }
 
+function FilteredPart(props: { name: string; rows: number; filtered: FilteredSegment; whole: number }) {
+  const { plan, tier, ...of } = props.filtered;
+  const rows: [string, string][] = [
+    ["rounds of reads", count(of.hops)],
+    ["reads", count(of.reads)],
+    ["bytes read", bytes(of.bytes)],
+    ["codes scored", count(of.code_distances)],
+    ["vectors compared", count(of.full_distances)],
+  ];
+  return (
+    <details class="part">
+      <summary>
+        <span class="part-name">
+          <b class="mono">{props.name}</b>
+          <small>
+            {count(plan.matches)} of {count(props.rows)} rows match · {plan.family} · plan {plan.plan} · read from {tier}
+          </small>
+        </span>
+        <Bar pieces={measured(of)} whole={props.whole} label="actual" />
+      </summary>
+      <table class="compact">
+        <tbody>
+          {rows.map(([what, value]) => (
+            <tr key={what}>
+              <th scope="row">{what}</th>
+              <td class="number">{value}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      <Notes notes={of.notes} />
+    </details>
+  );
+}
+
 export function Timeline({ explained }: { explained: ExplainedSearch }) {
   const { segments, memory_rows, memory_ns } = explained;
-  const times = segments.flatMap(({ explanation }) => [explanation.total_ns, explanation.predicted.total_ns]);
+  const times = segments.flatMap(({ explanation, filtered }) => [
+    explanation?.total_ns ?? 0,
+    explanation?.predicted.total_ns ?? 0,
+    filtered?.total_ns ?? 0,
+  ]);
   const whole = Math.max(...times, memory_rows > 0 ? memory_ns : 0, 1);
   return (
     <div class="timeline">
@@ -151,9 +190,14 @@ export function Timeline({ explained }: { explained: ExplainedSearch }) {
           </li>
         ))}
       </ul>
-      {segments.map(({ part, rows, explanation }) => (
-        <Part key={part} name={part} rows={rows} explanation={explanation} whole={whole} />
-      ))}
+      {segments.map(
+        ({ part, rows, explanation }) =>
+          explanation && <Part key={part} name={part} rows={rows} explanation={explanation} whole={whole} />,
+      )}
+      {segments.map(
+        ({ part, rows, filtered }) =>
+          filtered && <FilteredPart key={part} name={part} rows={rows} filtered={filtered} whole={whole} />,
+      )}
       {memory_rows > 0 && (
         <div class="part memory">
           <span class="part-name">

@@ -305,7 +305,12 @@ test("a search goes by a row, a vector or a file", async () => {
       await filterOf(page).fill("zone = 'kelp'");
       await page.keyboard.press("Enter");
       await page.getByText(/among [\d,]+ matching rows/).waitFor();
-      await page.getByText("Times of single phases are measured without a filter only.").waitFor();
+      await page.getByRole("button", { name: /^Explain/ }).click();
+      const part = page.locator("details.part").first();
+      await part.getByRole("img", { name: /^actual: / }).waitFor();
+      await part.getByText(/rows match/).click();
+      await part.getByRole("row", { name: /vectors compared/ }).waitFor();
+      await accessible(page, "timeline of a filter");
     },
     { hash: "#/collections/animals/search", expected: [/400/, /404/] },
   );
@@ -349,6 +354,18 @@ test("recall is drawn against effort, and audited", async () => {
       await page.getByText("every answer is exact").waitFor();
     },
     { hash: "#/collections/animals/recall" },
+  );
+});
+
+test("an index is audited", async () => {
+  await inTab(
+    async (page) => {
+      await page.getByLabel("Queries").fill("30");
+      await page.getByRole("button", { name: "Audit now" }).click();
+      await page.getByRole("region", { name: "Audited recall" }).getByText("reached").first().waitFor();
+      await page.getByText("30 queries of 10 neighbours").waitFor();
+    },
+    { hash: "#/indexes/shells/recall" },
   );
 });
 

@@ -2,6 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { index, type IndexInfo } from "../api";
+import { AuditPanel } from "../audit_panel";
 import { AuditedOverTime, useLiveAudit } from "../audited";
 import { count, nanoseconds, plural, short } from "../format";
 import { useAction, useLoad } from "../load";
@@ -155,10 +156,13 @@ function IndexRecall({ info }: { info: IndexInfo }) {
       <ErrorBox error={error} again={again} />
       <Busy on={busy && !value} />
       {value && <RecallChart curves={value.curves.map((curve) => ({ name: curve.calibration, curve }))} />}
+      <AuditPanel
+        name={info.name}
+        rows={info.vectors}
+        what="vectors of the index"
+        audit={(queries, recalls, seed) => index(info.name).audit({ k, queries, recalls, seed })}
+      />
       <AuditedOverTime found={found} />
-      <p class="quiet">
-        Audits of an index run on the machine of the server: <code>bathyal audit {info.name} QUERIES</code>.
-      </p>
     </section>
   );
 }

@@ -1,72 +1,21 @@
 // Recall of a collection: the curves of its segments, and audits.
 
 import { useState } from "preact/hooks";
-import { collection, type AuditReport, type CollectionInfo } from "../api";
-import { AuditedOverTime, record, useLiveAudit } from "../audited";
-import { count, plural, seconds, short } from "../format";
-import { useAction, useLoad } from "../load";
-import { Busy, ErrorBox, Notes } from "../parts";
+import { collection, type CollectionInfo } from "../api";
+import { AuditPanel } from "../audit_panel";
+import { AuditedOverTime, useLiveAudit } from "../audited";
+import { plural } from "../format";
+import { useLoad } from "../load";
+import { Busy, ErrorBox } from "../parts";
 import { RecallChart, type NamedCurve } from "../recall_chart";
 
 /** Segments whose curves are drawn; the largest ones. */
 const MOST_CURVES = 6;
-/** Recalls of an audit. */
-const RECALLS = [0.8, 0.9, 0.95, 0.99];
-
-function AuditTable({ report }: { report: AuditReport }) {
-  return (
-    <div class="scroll tight" tabIndex={0} role="region" aria-label="Audited recall">
-      <table>
-        <thead>
-          <tr>
-            <th scope="col" class="number">
-              asked
-            </th>
-            <th scope="col" class="number">
-              found
-            </th>
-            <th scope="col" class="number">
-              95 % interval
-            </th>
-            <th scope="col" class="number">
-              candidate list
-            </th>
-            <th scope="col">verdict</th>
-          </tr>
-        </thead>
-        <tbody>
-          {report.recalls.map((recall) => (
-            <tr key={recall.asked}>
-              <th scope="row" class="number">
-                {short(recall.asked)}
-              </th>
-              <td class="number">{recall.found.toFixed(4)}</td>
-              <td class="number">
-                {recall.low.toFixed(3)} – {recall.high.toFixed(3)}
-              </td>
-              <td class="number">{recall.search_list ? count(recall.search_list) : "–"}</td>
-              <td>
-                {recall.reached ? <span class="good">reached</span> : <span class="bad">missed: calibrate</span>}
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
-  );
-}
-
 export function RecallView({ info }: { info: CollectionInfo }) {
   const { name, schema } = info;
   const [field, setField] = useState(schema.vectors[0]?.name ?? "");
   const [k, setK] = useState(10);
-  const [queries, setQueries] = useState(100);
   const curves = useLoad(() => collection(name).recall({ field, k }), [name, field, k]);
-  const audit = useAction(async () => {
-    const report = await collection(name).audit({ field, k, queries, recalls: RECALLS, seed: Date.now() % 2 ** 32 });
-    record(name, report.recalls);
-    return report;
-  });
   const found = useLiveAudit(name, async () => (await collection(name).stats()).audit);
   const segments = [...(curves.value?.segments ?? [])].sort((a, b) => b.rows - a.rows);
   const all: NamedCurve[] = segments.slice(0, MOST_CURVES).flatMap(({ part, curves: own }) =>
@@ -111,37 +60,12 @@ export function RecallView({ info }: { info: CollectionInfo }) {
         <p class="empty">All rows are in memory still and are compared one by one: every answer is exact.</p>
       )}
 
-      <h2>Audit</h2>
-      <p class="quiet">
-        Searches for some recalls, beside exact answers to the same queries. The queries are rows of the collection,
-        drawn at random: each finds itself, so other queries may find a little less.
-      </p>
-      <div class="options">
-        <label class="field narrow">
-          <span>Queries</span>
-          <input
-            type="number"
-            min={1}
-            max={1000}
-            value={queries}
-            onInput={(event) => setQueries(Math.max(1, Math.min(1000, Number(event.currentTarget.value) || 1)))}
-          />
-        </label>
-        <button disabled={audit.busy || info.rows === 0} onClick={() => void audit.run()}>
-          {audit.busy ? "Auditing …" : "Audit now"}
-        </button>
-      </div>
-      <ErrorBox error={audit.error} />
-      {audit.value && (
-        <>
-          <AuditTable report={audit.value} />
-          <p class="quiet" role="status">
-            {plural(audit.value.queries, "query", "queries")} of {plural(audit.value.k, "neighbour")} in{" "}
-            {seconds(audit.value.seconds)}
-          </p>
-          <Notes notes={[...audit.value.notes, ...new Set(audit.value.recalls.flatMap(({ notes }) => notes))]} />
-        </>
-      )}
+      <AuditPanel
+        name={name}
+        rows={info.rows}
+        what="rows of the collection"
+        audit={(queries, recalls, seed) => collection(name).audit({ field, k, queries, recalls, seed })}
+      />
       <AuditedOverTime found={found} />
     </section>
   );

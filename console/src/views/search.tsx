@@ -71,10 +71,7 @@ export function SearchView(props: { info: CollectionInfo; like: string | null; m
     const answer = await collection(name).search({ ...asked, explain: true });
     return { asked, answer, milliseconds: performance.now() - started };
   });
-  const explain = useAction((asked: Asked) => {
-    const { filter: _, ...rest } = asked;
-    return collection(name).explain(rest);
-  });
+  const explain = useAction((asked: Asked) => collection(name).explain(asked));
   const run = (given = query) => {
     explain.forget();
     void search.run(given);
@@ -171,17 +168,10 @@ export function SearchView(props: { info: CollectionInfo; like: string | null; m
           )}
           <h2>How it was answered</h2>
           <Plans plans={search.value.answer.plans ?? []} />
-          {search.value.asked.filter ? (
-            <p class="quiet">Times of single phases are measured without a filter only.</p>
-          ) : (
-            !explain.value && (
-              <button
-                disabled={explain.busy}
-                onClick={() => search.value && void explain.run(search.value.asked)}
-              >
-                {explain.busy ? "Explaining …" : "Explain: time each part"}
-              </button>
-            )
+          {!explain.value && (
+            <button disabled={explain.busy} onClick={() => search.value && void explain.run(search.value.asked)}>
+              {explain.busy ? "Explaining …" : "Explain: time each part"}
+            </button>
           )}
           <ErrorBox error={explain.error} />
           {explain.value && <Timeline explained={explain.value} />}

@@ -7,7 +7,8 @@ use crate::pilot_place::OpenPilot;
 use crate::request::AdviceRequest;
 use crate::sample::DataSample;
 use bathyal_index::{
-    BuildReport, Effort, Index, IndexError, MemorySplit, SearchOptions, SearchResult, build,
+    BuildReport, Effort, Index, IndexError, MemorySplit, SearchMode, SearchOptions, SearchResult,
+    SearchTotals, build,
 };
 use bathyal_tier::{Control, process_ns};
 use bathyal_vectors::groundtruth::{GroundTruthError, OverallRatio};
@@ -193,12 +194,11 @@ impl<'a> PilotInputs<'a> {
             let largest = self.sample.sizes.last() == Some(&size);
             for recall in self.request.recalls() {
                 let timing = if largest { Timing::Timed } else { Timing::Untimed };
-                let in_memory = SearchOptions { effort: Effort::Recall(recall), ..self.alone() };
-                let options = SearchOptions { mode: pilot.mode(), ..in_memory };
+                let options = SearchOptions { effort: Effort::Recall(recall), ..self.alone() };
                 let timed = match &pilot.in_memory {
-                    Some(index) if largest => {
+                    Some(in_memory) if largest => {
                         let counted = self.search(&pilot.index, truth, &options, Timing::Untimed)?;
-                        let timed = self.search(index, truth, &in_memory, Timing::Timed)?;
+                        let timed = self.search(in_memory, truth, &options, Timing::Timed)?;
                         PilotSearch { counters: counted.counters.timed_as(&timed.counters), ..counted }
                     }
                     _ => self.search(&pilot.index, truth, &options, timing)?,
@@ -246,6 +246,8 @@ impl<'a> PilotInputs<'a> {
                 self.processor_ns(index, &timed, if scans_all { &counted } else { search })?
             }
         };
+        let rounds_of = |mode: &SearchOptions| Ok(self.answers(index, queries, mode)?.totals);
+        let rounds = rounds(index, &counted, found.totals, rounds_of)? as f64 / queries.count().max(1) as f64;
         let split = index.memory_split();
         let fixed = split.fixed();
         let in_flight = self.request.execution(options.concurrency).in_flight as usize;
@@ -255,7 +257,7 @@ impl<'a> PilotInputs<'a> {
         Ok(PilotSearch {
             recall,
             ratio,
-            counters: PilotCounters { compute_ns, ..PilotCounters::of(&found, queries.count()) },
+            counters: PilotCounters { rounds, compute_ns, ..PilotCounters::of(&found, queries.count()) },
             filters: Vec::new(),
             latencies: Vec::new(),
             memory: memory_parts(split),
@@ -338,6 +340,25 @@ impl<'a> PilotInputs<'a> {
         let cancel = AtomicBool::new(self.progress.cancelled());
         let watch = || cancel.store(self.progress.cancelled(), Ordering::Relaxed);
         index.search_attended(queries, search, Control { cancel: Some(&cancel), deadline: None }, &watch)
+    }
+}
+
+/// Returns the rounds of reads of a search that has the `totals`; `search` repeats it with other options.
+///
+/// A graph in a distant place is searched by reads that each go on when they arrive. Where pilots are, they
+/// arrive one after the other, and nearly each of them counts as a round. In the distant place all reads of a
+/// beam are under way before the first of them arrives, as in a search that reads whole beams.
+pub(crate) fn rounds(
+    index: &Index,
+    options: &SearchOptions,
+    totals: SearchTotals,
+    search: impl Fn(&SearchOptions) -> Result<SearchTotals, IndexError>,
+) -> Result<u64, IndexError> {
+    match index.default_mode() {
+        SearchMode::Batched => Ok(totals.hops),
+        SearchMode::Pipelined => {
+            Ok(search(&SearchOptions { mode: Some(SearchMode::Batched), ..*options })?.hops)
+        }
     }
 }
 

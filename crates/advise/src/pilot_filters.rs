@@ -6,7 +6,7 @@
 //! search among rows hardly depends on their share, because it looks at as many of them as a search without a
 //! filter; that of a search which drops other rows afterwards grows as the share falls.
 
-use crate::pilot::{PilotInputs, Timing};
+use crate::pilot::{PilotInputs, Timing, rounds};
 use crate::pilot_counters::PilotCounters;
 use crate::pilot_place::OpenPilot;
 use bathyal_index::{Index, IndexError, RowSet, SearchOptions, WithinPlan};
@@ -128,7 +128,10 @@ impl PilotInputs<'_> {
         search(&pilot.index, &first, &alone)?;
         let found = parts.iter().map(|part| {
             let found = search(&pilot.index, part, &alone)?;
-            Ok((PilotCounters::of(&found, part.count()), part.count() as f64 / count.max(1) as f64))
+            let again = |options: &SearchOptions| Ok(search(&pilot.index, part, options)?.totals);
+            let rounds = rounds(&pilot.index, &alone, found.totals, again)? as f64 / part.count().max(1) as f64;
+            let counters = PilotCounters { rounds, ..PilotCounters::of(&found, part.count()) };
+            Ok((counters, part.count() as f64 / count.max(1) as f64))
         });
         let counters = PilotCounters::mean(&found.collect::<Result<Vec<_>, IndexError>>()?);
         if timing == Timing::Untimed {

@@ -3,7 +3,7 @@
 
 use crate::place::{AdviceTier, PlaceKind};
 use bathyal_index::{
-    CopyOptions, Index, IndexError, OpenOptions, SearchMode, SearchResult, StoreOptions, TierChoice, copy,
+    CopyOptions, Index, IndexError, OpenOptions, SearchResult, StoreOptions, TierChoice, copy,
 };
 use bathyal_tier::backend::mapped::{MappedOptions, MappedPlace};
 use bathyal_vectors::progress::{CancelOnly, Progress};
@@ -16,7 +16,7 @@ pub(crate) struct OpenPilot {
     /// The same in memory, for the processor time of a search whose reads are counted separately.
     pub(crate) in_memory: Option<Index>,
     /// Where `index` is. Dropped after it.
-    place: PilotPlace,
+    _place: PilotPlace,
 }
 
 /// A place that ends with its pilot.
@@ -80,15 +80,7 @@ impl OpenPilot {
                 (index, Some(in_memory()?), place)
             }
         };
-        Ok(OpenPilot { index, in_memory, place })
-    }
-
-    /// Returns the mode in which the pilot is searched for its counters; `None` is the index's own. In a
-    /// distant store all reads of a beam are under way before the first of them arrives. In the store of a
-    /// pilot, which answers at once, only searches in batches read so.
-    pub(crate) fn mode(&self) -> Option<SearchMode> {
-        let reads_beams = self.index.default_mode() == SearchMode::Pipelined;
-        (reads_beams && matches!(self.place, PilotPlace::Bucket(_))).then_some(SearchMode::Batched)
+        Ok(OpenPilot { index, in_memory, _place: place })
     }
 }
 

@@ -56,8 +56,8 @@ pub use repair::{Gap, LostBatches, LostId, RepairOptions, RepairReport, Repaired
 pub use rows::Rows;
 pub use schema::{Column, ColumnKind, ID_COLUMN, Schema, VectorField};
 pub use search::{
-    CollectionAuditRequest, ExplainedSearch, ExplainedSegment, FoundRows, Judgement, PartPlan, SearchRequest,
-    SegmentCurves,
+    CollectionAuditRequest, ExplainedSearch, ExplainedSegment, FilteredSegment, FoundRows, Judgement,
+    PartPlan, SearchRequest, SegmentCurves, SegmentExplanation,
 };
 pub use snapshot::{Projection, RowsById, SampledRows, Scan, Snapshot};
 pub use state::FetchedRows;

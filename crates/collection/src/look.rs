@@ -25,11 +25,11 @@ impl Collection {
     }
 
     /// Answers the first of `queries` in each segment alone, on the calling thread, and reports times, counts
-    /// and memory beside the prediction of the cost model. A search reads the segments at the same time, and
-    /// so takes less time than the sum.
+    /// and memory beside the prediction of the cost model. With a filter, there is no prediction. A search
+    /// reads the segments at the same time, and so takes less time than the sum.
     ///
     /// # Errors
-    /// As [`Collection::search`]; [`CollectionError::Parameter`] for a request with a filter.
+    /// As [`Collection::search`].
     pub fn explain(
         &self,
         queries: &VectorFile,

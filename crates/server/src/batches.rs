@@ -7,7 +7,7 @@
 use crate::cancel::{Attendance, CancelFlag};
 use crate::failure::Refusal;
 use crate::places::Places;
-use crate::work::unfinished;
+use crate::work::panicked;
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ use std::collections::hash_map::Entry;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// The most queries of a batch that has those of several requests.
 const MAX_QUERIES: usize = 256;
@@ -124,7 +124,12 @@ impl<S: BatchSearch> Batches<S> {
             }
         };
         if is_first {
-            tokio::spawn(self.clone().run(key));
+            // While a thread is free, the request begins its batch itself: a task of its own would only wake
+            // another thread first.
+            match self.0.limits.threads.clone().try_acquire_owned() {
+                Ok(permit) => self.begin(&key, permit),
+                Err(_) => drop(tokio::spawn(self.clone().run(key))),
+            }
         }
         match tokio::time::timeout(self.0.limits.time, receiver).await {
             Ok(answer) => answer.map_err(|_| Refusal::stopping())?,
@@ -134,24 +139,22 @@ impl<S: BatchSearch> Batches<S> {
 
     /// Answers the waiting requests of a kind, once a thread is free.
     async fn run(self, key: BatchKey) {
-        let Ok(permit) = self.0.limits.threads.clone().acquire_owned().await else { return };
-        let Some(WaitingBatch { search, requests }) = self.take(&key) else { return };
+        if let Ok(permit) = self.0.limits.threads.clone().acquire_owned().await {
+            self.begin(&key, permit);
+        }
+    }
+
+    /// Answers the waiting requests of a kind on a thread, which wakes each of them.
+    fn begin(&self, key: &BatchKey, permit: OwnedSemaphorePermit) {
+        let Some(WaitingBatch { search, requests }) = self.take(key) else { return };
         let deadline = Instant::now() + self.0.limits.time;
         let (senders, work) = prepare(search, requests, deadline);
-        let answered = tokio::task::spawn_blocking(move || {
+        tokio::task::spawn_blocking(move || {
+            let senders = AnswerSenders(senders);
             let answered = work();
             drop(permit);
-            answered
+            senders.send(answered);
         });
-        match answered.await {
-            Ok(answers) => {
-                senders.into_iter().zip(answers).for_each(|(sender, answer)| {
-                    // A request that is gone needs no answer.
-                    let _ = sender.send(answer);
-                });
-            }
-            Err(error) => refuse_all(senders, &unfinished(&error)),
-        }
     }
 
     /// Takes the requests of the next batch. If others remain, they get a batch of their own.
@@ -176,11 +179,23 @@ impl<S: BatchSearch> Batches<S> {
     }
 }
 
-/// Sends the same refusal to all requests of a batch.
-fn refuse_all<A>(senders: Vec<AnswerSender<A>>, refusal: &Refusal) {
-    for sender in senders {
-        // A request that is gone needs no answer.
-        let _ = sender.send(Err(refusal.copy()));
+/// The requests of a batch. If its work panics, they are told so.
+struct AnswerSenders<A>(Vec<AnswerSender<A>>);
+
+impl<A> AnswerSenders<A> {
+    fn send(mut self, answers: Vec<Result<A, Refusal>>) {
+        for (sender, answer) in self.0.drain(..).zip(answers) {
+            // A request that is gone needs no answer.
+            let _ = sender.send(answer);
+        }
+    }
+}
+
+impl<A> Drop for AnswerSenders<A> {
+    fn drop(&mut self) {
+        for sender in self.0.drain(..) {
+            let _ = sender.send(Err(panicked()));
+        }
     }
 }
 
@@ -271,6 +286,7 @@ impl Drop for LeavingRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bathyal_console::Kind;
     use bathyal_kernels::Element;
     use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -342,6 +358,31 @@ mod tests {
         });
         assert_eq!(*sizes.lock().unwrap(), [1, 100]);
         assert!(batches.waiting().is_empty());
+    }
+
+    #[test]
+    fn a_panic_of_a_batch_is_a_failure_of_its_requests_and_frees_its_thread() {
+        struct Panics;
+        impl BatchSearch for Panics {
+            type Answer = ();
+            fn answer(
+                &self,
+                _: &VectorFile,
+                _: &[Range<usize>],
+                _: Control<'_>,
+            ) -> Result<Vec<()>, Refusal> {
+                panic!("expected by this test")
+            }
+        }
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
+        let threads = Arc::new(Semaphore::new(1));
+        let limits = BatchLimits { threads, waiting: 500, time: Duration::from_secs(60) };
+        let batches = Batches::new(limits);
+        for _ in 0..2 {
+            let asked = async { batches.answer(key(), || Panics, query(1)).await };
+            assert_eq!(runtime.block_on(asked).unwrap_err().kind, Kind::Internal);
+        }
     }
 
     #[test]

@@ -68,10 +68,12 @@ impl Work {
 
 /// Returns the failure of work that ended without a result.
 pub(crate) fn unfinished(error: &tokio::task::JoinError) -> Refusal {
-    match error.is_panic() {
-        true => Refusal::new(Kind::Internal, "this should not happen; please report it: the work panicked"),
-        false => Refusal::stopping(),
-    }
+    if error.is_panic() { panicked() } else { Refusal::stopping() }
+}
+
+/// Returns the failure of work that panicked.
+pub(crate) fn panicked() -> Refusal {
+    Refusal::new(Kind::Internal, "this should not happen; please report it: the work panicked")
 }
 
 #[cfg(test)]

@@ -9,7 +9,9 @@ mod segments;
 mod warm;
 
 pub(crate) use audit::CollectionAudit;
-pub use explain::{ExplainedSearch, ExplainedSegment, PartPlan, SegmentCurves};
+pub use explain::{
+    ExplainedSearch, ExplainedSegment, FilteredSegment, PartPlan, SegmentCurves, SegmentExplanation,
+};
 pub use given_queries::CollectionAuditRequest;
 
 use crate::calibration::ChosenCalibrations;

@@ -3,9 +3,9 @@
 use crate::foreground::without_background;
 use bathyal_collection::{
     Collection, CollectionCalibration, CollectionError, CollectionOptions, Filter, Id, IdKind, Ids,
-    Projection, Rows, Schema, SearchRequest, VectorField,
+    Projection, Rows, Schema, SearchRequest, SegmentExplanation, VectorField,
 };
-use bathyal_index::Effort;
+use bathyal_index::{Effort, WithinPlan};
 use bathyal_kernels::{Element, Metric};
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
@@ -110,17 +110,26 @@ fn every_family_has_curves_and_explains_a_query_in_each_segment() {
             let explained = collection.explain(&vectors(1, 3), &request, Control::default()).unwrap();
             assert_eq!((explained.segments.len(), explained.memory_rows), (2, 75));
             for segment in explained.segments {
-                assert_eq!((&*segment.explanation.family, segment.explanation.k), (family, 5));
-                assert!(segment.explanation.total_ns > 0 && segment.explanation.ids.is_empty());
+                let SegmentExplanation::Explanation(explanation) = segment.how else { panic!("{segment:?}") };
+                assert_eq!((&*explanation.family, explanation.k), (family, 5));
+                assert!(explanation.total_ns > 0 && explanation.ids.is_empty());
             }
         }
-        let filter = Filter::parse("id > 3").ok();
-        let refused = collection.explain(
-            &vectors(1, 3),
-            &SearchRequest { filter, ..SearchRequest::default() },
-            Control::default(),
-        );
-        assert!(matches!(refused, Err(CollectionError::Parameter(_))), "{refused:?}");
+        // The second segment has all rows that match, so that only it is searched.
+        let explained = |filter: &str| {
+            let filter = Filter::parse(filter).ok();
+            let request = SearchRequest { filter, ..SearchRequest::default() };
+            collection.explain(&vectors(1, 3), &request, Control::default())
+        };
+        let found = explained(&format!("id >= {SEGMENT} and id < {}", 2 * SEGMENT)).unwrap();
+        assert_eq!((found.segments.len(), found.memory_rows), (1, 0), "{found:?}");
+        let SegmentExplanation::Filtered(one) = &found.segments[0].how else { panic!("{found:?}") };
+        assert_eq!((&*one.plan.family, one.plan.matches), (family, SEGMENT as u32 * 3 / 4), "{one:?}");
+        assert!(one.total_ns > 0 && one.full_distances > 0, "{one:?}");
+        let few = explained("id in (1, 2, 3)").unwrap();
+        let SegmentExplanation::Filtered(one) = &few.segments[0].how else { panic!("{few:?}") };
+        assert_eq!((one.plan.matches, one.plan.plan, one.full_distances), (3, WithinPlan::Scan, 3));
+        assert!(matches!(explained("color = 1"), Err(CollectionError::Filter(_))));
         assert!(collection.recall_curves(Some("w"), 10).is_err());
     }
 }

@@ -1,6 +1,7 @@
 //! Insight into searches: counters, one search in detail, recall against effort, and audits.
 
 use super::indexes::GivenIndexSearch;
+use super::sample_map::drawn_ids;
 use super::search::{GivenSearch, opened, read_queries};
 use super::wire::{ErrorAnswer, GivenFilter, queries_of};
 use crate::access::Readable;
@@ -11,7 +12,7 @@ use crate::state::Shared;
 use axum::extract::State;
 use axum::response::Response;
 use bathyal_collection::{Collection, CollectionAuditRequest, Projection, SearchRequest};
-use bathyal_index::{AuditReport, DEFAULT_K, DEFAULT_RECALL};
+use bathyal_index::{AuditReport, AuditRequest, DEFAULT_K, DEFAULT_RECALL, Index, with_control};
 use bathyal_tier::Control;
 use bathyal_vectors::VectorFile;
 use serde::Deserialize;
@@ -40,8 +41,9 @@ pub(super) async fn stats(
     json(&stats)
 }
 
-/// Answers one query in each segment alone, and returns times, counts and memory beside those predicted. The
-/// members are those of a search without a filter.
+/// Answers one query in each segment alone, and returns times and counts: without a filter also memory, and
+/// all of them beside those predicted (`explanation` of a segment), with a filter beside the plan
+/// (`filtered`). The members are those of a search.
 #[utoipa::path(
     post, path = "/v1/collections/{name}/explain",
     operation_id = "explain_rows", tag = "search", request_body = GivenSearch,
@@ -63,8 +65,10 @@ pub(super) async fn explain(
         return Err(Refusal::invalid("an explanation is of one query; send `vector` or `like`"));
     }
     let request = given.read(&collection.schema())?.request;
-    let work = move |control: Control<'_>| json(&collection.explain(&queries, &request, control)?);
-    shared.work.run(work).await
+    let (schema, explained) = (collection.schema(), collection.clone());
+    let work = move |control: Control<'_>| json(&explained.explain(&queries, &request, control)?);
+    let answered = shared.work.run(work).await;
+    answered.map_err(|error| GivenFilter::place(given.filter.as_ref(), &schema, error))
 }
 
 /// Answers one query alone, and returns times, counts and memory beside those predicted. The members are
@@ -225,6 +229,65 @@ fn audited_queries(collection: &Collection, given: &GivenAudit) -> Result<Vector
     let sampled = collection.sample(None, &what, (count, given.seed), Control::default())?;
     let vectors = sampled.rows.vectors.into_iter().next().filter(|vectors| !vectors.bytes.is_empty());
     let vectors = vectors.ok_or_else(|| Refusal::invalid("there are no rows, so no recall to audit"))?;
+    VectorFile::from_rows(vectors.element, vectors.dim, vectors.bytes)
+        .map_err(|error| Refusal::invalid(error.to_string()))
+}
+
+/// The queries of an audit of an index.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct GivenIndexAudit {
+    /// The queries. If they are left out, vectors that are drawn at random are the queries: each finds itself
+    /// first, and so a little more than other queries.
+    vectors: Option<Vec<Vec<f32>>>,
+    /// The most queries, up to 1,000; 100 if it is left out.
+    queries: Option<usize>,
+    /// Recalls to ask for; 0.95 if it is left out.
+    recalls: Option<Vec<f32>>,
+    /// Neighbours of each query; 10 if it is left out.
+    k: Option<usize>,
+    /// The same number draws the same vectors; 0 if it is left out.
+    #[serde(default)]
+    seed: u64,
+}
+
+/// Searches an index for some recalls, compares the answers with exact ones, and returns the recall that was
+/// found.
+#[utoipa::path(
+    post, path = "/v1/indexes/{name}/audit",
+    operation_id = "audit_index", tag = "indexes", request_body = GivenIndexAudit,
+    params(("name" = String, Path)),
+    responses((status = 200, body = serde_json::Value), (status = "4XX", body = ErrorAnswer))
+)]
+pub(super) async fn audit_index(
+    State(shared): State<Arc<Shared>>,
+    Readable(name): Readable,
+    body: JsonBody<GivenIndexAudit>,
+) -> Result<Response, Refusal> {
+    let given = body.content;
+    super::long_work::run_on_index(&shared, name, move |index, progress| -> Result<AuditReport, Refusal> {
+        let queries = with_control(progress, |control| audited_vectors(index, &given, control))?;
+        let recalls = given.recalls.clone().unwrap_or_else(|| vec![DEFAULT_RECALL]);
+        let (k, count) = (checked_k(given.k)?, queries.count());
+        let request = AuditRequest { recalls, k, queries: count, ..AuditRequest::default() };
+        Ok(index.audit(&queries, &request, progress)?)
+    })
+    .await
+}
+
+/// Returns the queries of an audit of an index.
+fn audited_vectors(
+    index: &Index,
+    given: &GivenIndexAudit,
+    control: Control<'_>,
+) -> Result<VectorFile, Refusal> {
+    if let Some(vectors) = &given.vectors {
+        let most = vectors.len().min(given.queries.unwrap_or(MAX_AUDITED)).min(MAX_AUDITED);
+        return queries_of(&vectors[..most], index.element(), index.dim());
+    }
+    let count = given.queries.unwrap_or(AUDITED).min(MAX_AUDITED);
+    let (ids, _) = drawn_ids(index, count, given.seed, control)?;
+    let vectors = index.vectors(&ids, control)?;
     VectorFile::from_rows(vectors.element, vectors.dim, vectors.bytes)
         .map_err(|error| Refusal::invalid(error.to_string()))
 }

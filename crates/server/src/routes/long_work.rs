@@ -1,4 +1,4 @@
-//! Work on whole collections, which may take longer than a request usually does. It is cancelled when the
+//! Work on whole collections and indexes, which may take longer than a request usually does. It is cancelled when the
 //! client closes the connection.
 
 use super::wire::{ErrorAnswer, effort_of, queries_of};
@@ -16,7 +16,7 @@ use bathyal_collection::{
     CalibrationReport, Collection, CollectionCalibration, CompactOptions, CompactionReport, CopiedCollection,
     SearchRequest,
 };
-use bathyal_index::{NamedEfforts, WarmReport};
+use bathyal_index::{Index, NamedEfforts, WarmReport};
 use bathyal_vectors::progress::Progress;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -65,6 +65,19 @@ pub(super) async fn run<T: Serialize>(
         };
         to_json(&work(&collection, &RequestProgress(cancel))?)
     });
+    Ok(json_text(StatusCode::OK, report.await?))
+}
+
+/// Runs work on the index of a name, however long it takes, and returns its report.
+pub(super) async fn run_on_index<T: Serialize>(
+    shared: &Shared,
+    name: EntryName,
+    work: impl FnOnce(&Index, &dyn Progress) -> Result<T, Refusal> + Send + 'static,
+) -> Result<Response, Refusal> {
+    let entries = shared.entries.clone();
+    let report = shared
+        .work
+        .run_long(move |cancel| to_json(&work(&*entries.index(&name)?, &RequestProgress(cancel))?));
     Ok(json_text(StatusCode::OK, report.await?))
 }
 

@@ -82,6 +82,7 @@ fn operations() -> OpenApiRouter<Arc<Shared>> {
         .routes(routes!(insight::audit))
         .routes(routes!(insight::explain_index))
         .routes(routes!(insight::recall_index))
+        .routes(routes!(insight::audit_index))
         .routes(routes!(sample_map::map))
         .routes(routes!(sample_map::map_index))
 }
@@ -141,12 +142,12 @@ mod tests {
             operation["summary"].is_string() && operation["responses"]["200"].is_object()
                 || operation["responses"]["201"].is_object()
         });
-        assert_eq!((paths.len(), described.count()), (34, 36));
+        assert_eq!((paths.len(), described.count()), (35, 37));
         assert!(paths.keys().all(|path| path.starts_with("/v1/")));
         let operations = paths.values().flat_map(|path| path.as_object().unwrap().values());
         let names: BTreeSet<&str> =
             operations.filter_map(|operation| operation["operationId"].as_str()).collect();
-        assert_eq!(names.len(), 36, "{names:?}");
+        assert_eq!(names.len(), 37, "{names:?}");
         let listed = &document["paths"]["/v1/collections"]["get"]["parameters"];
         for parameter in listed.as_array().unwrap() {
             assert_eq!((&parameter["in"], &parameter["required"]), (&"query".into(), &false.into()));

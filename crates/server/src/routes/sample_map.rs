@@ -131,11 +131,17 @@ pub(super) struct IndexMapAnswer {
     shares: [f64; 2],
 }
 
-fn map_of_index(index: &Index, given: &GivenIndexMap, control: Control<'_>) -> Result<Response, Refusal> {
+/// Draws `count` ids of an index at random, or all; the second number is that of all ids.
+pub(super) fn drawn_ids(
+    index: &Index,
+    count: usize,
+    seed: u64,
+    control: Control<'_>,
+) -> Result<(Vec<u32>, usize), Refusal> {
     let ranges = index.ids(control)?;
     let of: usize = ranges.iter().map(|range| range.len()).sum();
-    let mut random = rand::rngs::StdRng::seed_from_u64(given.seed);
-    let count = map_rows(given.rows, index.dim()).min(of);
+    let mut random = rand::rngs::StdRng::seed_from_u64(seed);
+    let count = count.min(of);
     let mut chosen = rand::seq::index::sample(&mut random, of, count).into_vec();
     chosen.sort_unstable();
     let (mut ids, mut first, mut chosen) = (Vec::with_capacity(count), 0, chosen.as_slice());
@@ -144,6 +150,11 @@ fn map_of_index(index: &Index, given: &GivenIndexMap, control: Control<'_>) -> R
         ids.extend(here.iter().map(|at| range.start + (at - first) as u32));
         (first, chosen) = (first + range.len(), others);
     }
+    Ok((ids, of))
+}
+
+fn map_of_index(index: &Index, given: &GivenIndexMap, control: Control<'_>) -> Result<Response, Refusal> {
+    let (ids, of) = drawn_ids(index, map_rows(given.rows, index.dim()), given.seed, control)?;
     let Projected { points, shares } = projected(&index.vectors(&ids, control)?, control)?;
     json(&IndexMapAnswer { points, ids, of: of as u64, shares })
 }

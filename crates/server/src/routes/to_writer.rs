@@ -88,8 +88,9 @@ mod tests {
     use std::collections::BTreeSet;
 
     /// Operations with a body that change nothing.
-    const READS: [&str; 18] = [
+    const READS: [&str; 19] = [
         "audit_collection",
+        "audit_index",
         "count_rows",
         "explain_index",
         "explain_rows",

@@ -65,6 +65,14 @@ fn an_index_answers_as_the_library_does() {
     };
     assert_eq!(floats(&got["vectors"][0]), floats(&as_json(&data)[7]));
     server.send("/v1/indexes/points/get", json!({ "ids": [3000] })).refused(400, "invalid_argument");
+    let audit = |body: Value| server.send("/v1/indexes/points/audit", body);
+    let audited = audit(json!({ "queries": 40, "recalls": [0.9, 0.99], "k": 5 })).ok();
+    assert_eq!((&audited["queries"], &audited["k"]), (&40.into(), &5.into()), "{audited}");
+    let found = |at: usize| audited["recalls"][at]["found"].as_f64().unwrap();
+    assert!(found(0) > 0.8 && found(1) >= found(0), "{audited}");
+    assert_eq!(audit(json!({ "vectors": as_json(&queries) })).ok()["queries"], queries.count());
+    audit(json!({ "vectors": [[1]] })).refused(400, "invalid_argument");
+    audit(json!({ "recalls": [2] })).refused(400, "invalid_argument");
     let stats = server.get("/v1/indexes/points/stats").ok();
     assert_eq!((&stats["index"], stats["queries"].as_u64().unwrap() >= 20), (&json!("points"), true));
     server.get("/v1/indexes/none").refused(404, "not_found");

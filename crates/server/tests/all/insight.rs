@@ -124,8 +124,14 @@ fn a_query_is_explained_in_each_part() {
         assert_eq!((&explanation["family"], &explanation["ids"]), (&"flat".into(), &json!([])));
         assert_eq!(explained["memory_rows"], 10);
     }
-    let refused = explain(json!({ "vector": [1, 1], "filter": "year > 3" })).refused(400, "invalid_argument");
-    assert!(refused.contains("without a filter"), "{refused}");
+    let explained = explain(json!({ "vector": [1, 1], "filter": "lang = 'far'", "k": 3 })).ok();
+    let filtered = &explained["segments"][0]["filtered"];
+    assert!(filtered["plan"]["matches"].as_u64().unwrap() > 0, "{explained}");
+    assert!(filtered["total_ns"].as_u64().unwrap() > 0, "{explained}");
+    assert!(explained["segments"][0].get("explanation").is_none(), "{explained}");
+    let refused =
+        explain(json!({ "vector": [1, 1], "filter": "color > 3" })).refused(400, "invalid_argument");
+    assert!(refused.contains("color"), "{refused}");
     let refused = explain(json!({ "vectors": [[1, 1], [2, 2]] })).refused(400, "invalid_argument");
     assert!(refused.contains("one query"), "{refused}");
     explain(json!({ "like": 4000 })).refused(404, "not_found");
