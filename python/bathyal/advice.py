@@ -13,6 +13,7 @@ from bathyal.arguments import Metric, Path, memory_bytes, place, store_pairs, wh
 from bathyal.files import describe, read_vectors, source
 from bathyal.inputs import QUERIES, ArgumentLabel, is_path, rows
 from bathyal.progress import Receiver, progress_receiver
+from bathyal.report import Report
 from bathyal.schema import Element
 
 DATA = ArgumentLabel("data", "vector")
@@ -329,9 +330,9 @@ def _queries(queries: Any, base: Any, bits: bool) -> Any:
 
 def check_plan(
     index: Path, queries: Any, plan: Path | None = None, *, progress: bool | Receiver = True
-) -> dict[str, Any]:
+) -> Report:
     """Searches an index with ``queries`` as its plan assumes, and compares what was predicted with what is
-    measured.
+    measured. A notebook shows the numbers as a table.
 
     ``plan`` is a file that :meth:`Advice.save` has written; None takes the plan that the index keeps since its
     build (``advice`` of :func:`build`).
@@ -345,19 +346,18 @@ def check_plan(
     text = None if plan is None else pathlib.Path(plan).read_text(encoding="utf-8")
     prepared = read_vectors(queries) if is_path(queries) else source(queries, QUERIES)
     with progress_receiver(progress) as receiver:
-        compared: dict[str, Any] = json.loads(
-            _bathyal.check_plan(pathlib.Path(index), text, prepared, receiver)
-        )
-    return compared
+        compared = json.loads(_bathyal.check_plan(pathlib.Path(index), text, prepared, receiver))
+    return Report(compared, "numbers")
 
 
-def probe(folder: Path, *, thorough: bool = False, progress: bool | Receiver = True) -> dict[str, Any]:
-    """Measures the device of a folder by reads of a file that is written there and removed again.
+def probe(folder: Path, *, thorough: bool = False, progress: bool | Receiver = True) -> Report:
+    """Measures the device of a folder by reads of a file that is written there and removed again. A notebook shows
+    the report as a table.
 
     Returns ``profile`` (granularity in bytes, latency in nanoseconds, reads a second, bytes a second, useful
     depth; written to a file as JSON, it is a profile for :func:`open` and :func:`advise`), ``cells`` (the reads a
     second of each block size and depth) and ``seconds``.
     """
     with progress_receiver(progress) as receiver:
-        report: dict[str, Any] = json.loads(_bathyal.probe(pathlib.Path(folder), bool(thorough), receiver))
-    return report
+        report = json.loads(_bathyal.probe(pathlib.Path(folder), bool(thorough), receiver))
+    return Report(report, "cells")

@@ -30,6 +30,7 @@ from bathyal.index import Index
 from bathyal.inputs import ArgumentLabel, is_path, rows
 from bathyal.keywords import family_option_names, parameter_names, refuse_unknown
 from bathyal.progress import Receiver, progress_receiver
+from bathyal.report import Report
 
 DATA = ArgumentLabel("data", "vector")
 CALIBRATION = ArgumentLabel("calibration", "query", "the data")
@@ -151,8 +152,9 @@ def plan(
     memory: float | str | None = None,
     store_as: StoreAs | None = None,
     **options: int | float | str | None,
-) -> dict[str, Any]:
-    """Returns the plan of a :func:`build` with these arguments; nothing is built.
+) -> Report:
+    """Returns the plan of a :func:`build` with these arguments, of which a notebook shows the files as a table;
+    nothing is built.
 
     Returns ``parameters``, ``memory`` (with ``planned_bytes`` at the peak, whether that ``fits``, and the
     ``needed_bytes`` if not), ``files`` (each with its ``least_bytes`` and ``most_bytes``), ``least_index_bytes``,
@@ -181,8 +183,7 @@ def plan(
         "advice": None,
     }
     base = source(data, DATA._replace(bits=metric == "hamming"), key)
-    planned: dict[str, Any] = json.loads(_bathyal.plan(base, arguments))
-    return planned
+    return Report(json.loads(_bathyal.plan(base, arguments)), "files")
 
 
 def _write_index(

@@ -216,3 +216,14 @@ def test_a_plan_has_the_memory_and_the_files_of_a_build(tmp_path: pathlib.Path) 
     assert bathyal.plan(VECTORS, memory="1kB")["memory"]["fits"] is False
     with pytest.raises(TypeError, match="code_byte"):
         bathyal.plan(VECTORS, code_byte=16)
+
+
+def test_reports_of_plans_and_devices_are_tables_in_a_notebook(tmp_path: pathlib.Path) -> None:
+    plan = bathyal.plan(VECTORS, metric="l2", family="cluster")
+    shown = xml.etree.ElementTree.fromstring(f"<div>{plan._repr_html_()}</div>")
+    assert len(list(shown.iter("tr"))) == 1 + len(plan["files"])
+    assert any((item.text or "").startswith("memory planned_bytes: ") for item in shown.iter("li"))
+    device = bathyal.probe(tmp_path, progress=False)
+    shown = xml.etree.ElementTree.fromstring(f"<div>{device._repr_html_()}</div>")
+    assert len(list(shown.iter("tr"))) == 1 + len(device["cells"])
+    assert json.loads(json.dumps(device)) == device

@@ -37,6 +37,7 @@ impl SteadySegments {
             let share = (flushed / live).min(1.0);
             segments.iter_mut().for_each(|(rows, deleted)| *deleted += share * (*rows - *deleted));
             segments.retain(|(rows, deleted)| rows - deleted >= 0.5);
+            let before_the_flush = deleted_share(&segments);
             segments.push((flushed, 0.0));
             let is_counted = flush >= flushes / 2;
             let mut merged = flushed;
@@ -53,8 +54,8 @@ impl SteadySegments {
             if is_counted {
                 moments += 1.0;
                 written += merged;
-                let all: f64 = segments.iter().map(|(rows, _)| rows).sum();
-                deleted += segments.iter().map(|(_, deleted)| deleted).sum::<f64>() / all;
+                // Rows are replaced evenly between two flushes, so the mean lies between the ends.
+                deleted += (deleted_share(&segments) + before_the_flush) / 2.0;
                 for (rows, deleted) in &segments {
                     count(&mut sizes, rows - deleted);
                 }
@@ -79,6 +80,13 @@ impl SteadySegments {
         let small = self.sizes.iter().filter(|(rows, _)| *rows < FLAT_BELOW_ROWS as f64);
         small.map(|(rows, number)| rows * number).sum()
     }
+}
+
+/// Returns the share of the rows of all segments that are deleted.
+fn deleted_share(segments: &[(f64, f64)]) -> f64 {
+    let all: f64 = segments.iter().map(|(rows, _)| rows).sum();
+    let deleted: f64 = segments.iter().map(|(_, deleted)| deleted).sum();
+    if all > 0.0 { deleted / all } else { 0.0 }
 }
 
 fn rounded((rows, deleted): &(f64, f64)) -> SegmentRows {
