@@ -19,6 +19,14 @@ use bathyal_vectors::progress::Progress;
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
+/// The share of near copies from which on the laws of pilots do not hold.
+const MANY_COPIES: f64 = 0.3;
+/// A set is more than its sample if it has more vectors by this factor.
+const WHOLE: f64 = 1.2;
+
+/// Factor by which intervals of searches are wider if the whole set has more copies than the sample.
+const COPIES_WIDEN: f64 = 4.0;
+
 /// A device that was considered.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AdvisedDevice {
@@ -120,9 +128,11 @@ pub fn advise(
     let folder = pilots_folder(request)?;
     let inputs = PilotInputs::new(&sample, request, folder.path(), LID_NEIGHBORS, progress)?;
     let nearest = inputs.truths.last().ok_or_else(|| IndexError::Internal("no pilots".into()))?;
-    let statistics = DataStatistics::measure(&sample, options.metric, nearest)?;
+    let statistics = DataStatistics::measure(&sample, options.metric, nearest, progress)?;
     let mut core_share = CoreShare::default();
-    let (predicted, unpredicted) = predict(&candidates, shape, &inputs, &mut core_share)?;
+    let copies = has_more_copies(&sample, &statistics, count).then_some(COPIES_WIDEN);
+    let widen = options.assumed.as_ref().map(|assumed| assumed.widened_by).or(copies);
+    let (predicted, unpredicted) = predict((&candidates, widen), shape, &inputs, &mut core_share)?;
     let predicted: Vec<(f32, Vec<IndexPrediction>)> = match options.ratio {
         Some(ratio) => vec![(options.recall, least_recalls(predicted, f64::from(ratio)))],
         None => request.recalls().into_iter().zip(predicted).collect(),
@@ -151,7 +161,10 @@ pub fn advise(
             sample_queries: sample.queries.count(),
             assumed: options.assumed.clone(),
             statistics,
-            notes: notes(&sample, &indexes, &request).into_iter().chain(core_share.note()).collect(),
+            notes: notes((&sample, &statistics, count), &indexes, &request)
+                .into_iter()
+                .chain(core_share.note())
+                .collect(),
             indexes,
             other_recalls: Vec::new(),
             seconds: started.elapsed().as_secs_f64(),
@@ -164,9 +177,10 @@ pub fn advise(
 }
 
 /// Predicts the candidates from their pilots: for each recall of the request, the predictions on all devices.
-/// The second list has the candidates that their plans alone exclude.
+/// Intervals are wider by the factor `widen`. The second list has the candidates that their plans alone
+/// exclude.
 fn predict(
-    candidates: &[AdvisedOptions],
+    (candidates, widen): (&[AdvisedOptions], Option<f64>),
     shape: VectorShape,
     inputs: &PilotInputs<'_>,
     core_share: &mut CoreShare,
@@ -196,8 +210,8 @@ fn predict(
         for (tier_at, tier) in options.tiers.iter().enumerate() {
             for (recall_at, (predictions, recall)) in predictions.iter_mut().zip(&recalls).enumerate() {
                 let prediction = piloted.on((tier_at * recalls.len() + recall_at, *recall), tier)?;
-                predictions.push(match &options.assumed {
-                    Some(assumed) => widened(prediction, assumed.widened_by, &plan),
+                predictions.push(match widen {
+                    Some(factor) => widened(prediction, factor, &plan),
                     None => prediction,
                 });
             }
@@ -260,8 +274,17 @@ fn pilots_folder(request: &AdviceRequest) -> Result<tempfile::TempDir, IndexErro
     })
 }
 
+/// Returns true if many vectors of the sample have near copies, of which the whole set has more.
+fn has_more_copies(sample: &DataSample, statistics: &DataStatistics, vectors: u64) -> bool {
+    statistics.near_copies >= MANY_COPIES && vectors as f64 > WHOLE * sample.rows.count() as f64
+}
+
 /// Returns the notes about the sample and the answer.
-fn notes(sample: &DataSample, indexes: &RankedAdvice, request: &AdviceRequest) -> Vec<String> {
+fn notes(
+    (sample, statistics, vectors): (&DataSample, &DataStatistics, u64),
+    indexes: &RankedAdvice,
+    request: &AdviceRequest,
+) -> Vec<String> {
     let assumed = request.options().assumed.as_ref();
     let mut notes: Vec<String> = assumed.map(AssumedData::words).into_iter().collect();
     notes.extend(request.options().tiers.iter().filter_map(AdviceTier::contradiction));
@@ -271,6 +294,14 @@ fn notes(sample: &DataSample, indexes: &RankedAdvice, request: &AdviceRequest) -
              vectors take more reads"
                 .into(),
         );
+    }
+    if has_more_copies(sample, statistics, vectors) {
+        notes.push(format!(
+            "{:.0}% of the vectors of the sample have a near copy in it. The whole set has more copies of \
+             each, which no pilot shows: reads, times and speeds may be several times those predicted, \
+             those of graphs most. Build the index, and compare it with its plan (--check)",
+            100.0 * statistics.near_copies
+        ));
     }
     if !request.options().filters.is_empty() {
         notes.push(

@@ -278,7 +278,12 @@ mod tests {
             sample_rows: 1,
             sample_queries: 1,
             assumed: None,
-            statistics: DataStatistics { intrinsic_dimension: None, relative_contrast: None, copies: 0.0 },
+            statistics: DataStatistics {
+                intrinsic_dimension: None,
+                relative_contrast: None,
+                copies: 0.0,
+                near_copies: 0.0,
+            },
             indexes: RankedAdvice { ranked, left_out, front: Vec::new() },
             other_recalls: Vec::new(),
             seconds: 1.0,

@@ -244,6 +244,7 @@ fn data_words(advice: &Advice) -> Vec<String> {
         known("intrinsic dimension", of.intrinsic_dimension),
         known("relative contrast", of.relative_contrast),
         Some(format!("copies of queries {:.1}%", 100.0 * of.copies)),
+        Some(format!("vectors with a near copy {:.1}%", 100.0 * of.near_copies)),
     ];
     words.into_iter().flatten().collect()
 }

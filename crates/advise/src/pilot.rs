@@ -6,6 +6,7 @@ use crate::pilot_filters::PilotFilter;
 use crate::pilot_place::OpenPilot;
 use crate::request::AdviceRequest;
 use crate::sample::DataSample;
+use crate::statistics::of_truth;
 use bathyal_index::{
     BuildReport, Effort, Index, IndexError, MemorySplit, SearchMode, SearchOptions, SearchResult,
     SearchTotals, build,
@@ -247,7 +248,7 @@ impl<'a> PilotInputs<'a> {
             }
         };
         let rounds_of = |mode: &SearchOptions| Ok(self.answers(index, queries, mode)?.totals);
-        let rounds = rounds(index, &counted, found.totals, rounds_of)? as f64 / queries.count().max(1) as f64;
+        let rounds = rounds(index, &counted, &found, rounds_of)? as f64 / queries.count().max(1) as f64;
         let split = index.memory_split();
         let fixed = split.fixed();
         let in_flight = self.request.execution(options.concurrency).in_flight as usize;
@@ -343,7 +344,7 @@ impl<'a> PilotInputs<'a> {
     }
 }
 
-/// Returns the rounds of reads of a search that has the `totals`; `search` repeats it with other options.
+/// Returns the rounds of reads of a search that has `found` answers; `search` repeats it with other options.
 ///
 /// A graph in a distant place is searched by reads that each go on when they arrive. Where pilots are, they
 /// arrive one after the other, and nearly each of them counts as a round. In the distant place all reads of a
@@ -351,11 +352,11 @@ impl<'a> PilotInputs<'a> {
 pub(crate) fn rounds(
     index: &Index,
     options: &SearchOptions,
-    totals: SearchTotals,
+    found: &SearchResult,
     search: impl Fn(&SearchOptions) -> Result<SearchTotals, IndexError>,
 ) -> Result<u64, IndexError> {
     match index.default_mode() {
-        SearchMode::Batched => Ok(totals.hops),
+        SearchMode::Batched => Ok(found.totals.hops),
         SearchMode::Pipelined => {
             Ok(search(&SearchOptions { mode: Some(SearchMode::Batched), ..*options })?.hops)
         }
@@ -387,14 +388,6 @@ fn found_ratio(
     let Some(mut ratio) = wanted else { return Ok(None) };
     ratio.add(truth, &found.ids, &found.distances, found.k, queries)?;
     Ok(ratio.mean())
-}
-
-/// Returns the error of an exact search as one of an index.
-fn of_truth(error: GroundTruthError) -> IndexError {
-    match error {
-        GroundTruthError::Cancelled => IndexError::Cancelled,
-        other => IndexError::Parameter(other.to_string()),
-    }
 }
 
 /// Returns how many of `count` queries, which took `seconds` together, are searched to measure their

@@ -129,7 +129,7 @@ impl PilotInputs<'_> {
         let found = parts.iter().map(|part| {
             let found = search(&pilot.index, part, &alone)?;
             let again = |options: &SearchOptions| Ok(search(&pilot.index, part, options)?.totals);
-            let rounds = rounds(&pilot.index, &alone, found.totals, again)? as f64 / part.count().max(1) as f64;
+            let rounds = rounds(&pilot.index, &alone, &found, again)? as f64 / part.count().max(1) as f64;
             let counters = PilotCounters { rounds, ..PilotCounters::of(&found, part.count()) };
             Ok((counters, part.count() as f64 / count.max(1) as f64))
         });

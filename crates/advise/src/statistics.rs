@@ -4,11 +4,18 @@ use crate::sample::DataSample;
 use bathyal_index::IndexError;
 use bathyal_kernels::Metric;
 use bathyal_kernels::distance::Distance;
-use bathyal_vectors::IdFile;
+use bathyal_vectors::groundtruth::{GroundTruthError, exact_neighbors};
+use bathyal_vectors::progress::{CancelOnly, Progress};
+use bathyal_vectors::{IdFile, VectorFile};
 use serde::{Deserialize, Serialize};
 
 /// Neighbours from which the intrinsic dimension is estimated, as in the papers that report it.
 pub(crate) const LID_NEIGHBORS: usize = 20;
+/// Rows that are looked at for near copies, and the neighbours of each.
+const COPY_ROWS: usize = 256;
+const COPY_NEIGHBORS: usize = 10;
+/// A near copy is at less than this share of the distance of the last of these neighbours.
+const COPY_SHARE: f32 = 0.5;
 /// Rows with which each query is compared for the mean distance.
 const FAR_ROWS: usize = 100;
 
@@ -23,21 +30,28 @@ pub struct DataStatistics {
     pub relative_contrast: Option<f64>,
     /// Share of the queries that equal a vector of the sample.
     pub copies: f64,
+    /// Share of the vectors that have another one in the sample at less than half the distance of the tenth
+    /// nearest: they come in groups of copies, of which the whole set has larger ones.
+    #[serde(default)]
+    pub near_copies: f64,
 }
 
 impl DataStatistics {
     /// Measures the sample, of whose queries `nearest` has the exact neighbours.
     ///
     /// # Errors
-    /// [`IndexError::Parameter`] if all vectors of the sample are the same.
+    /// [`IndexError::Parameter`] if all vectors of the sample are the same; [`IndexError::Cancelled`].
     pub fn measure(
         sample: &DataSample,
         metric: Metric,
         nearest: &IdFile,
+        progress: &dyn Progress,
     ) -> Result<DataStatistics, IndexError> {
         check_differ(sample)?;
+        let near_copies = near_copies(sample, metric, progress)?;
         if metric == Metric::InnerProduct {
-            return Ok(DataStatistics { intrinsic_dimension: None, relative_contrast: None, copies: 0.0 });
+            let (intrinsic_dimension, relative_contrast, copies) = (None, None, 0.0);
+            return Ok(DataStatistics { intrinsic_dimension, relative_contrast, copies, near_copies });
         }
         // A cosine distance and a squared distance are both squares of lengths, up to a factor.
         let length = |distance: f32| f64::from(distance.max(0.0)).sqrt();
@@ -58,6 +72,7 @@ impl DataStatistics {
             intrinsic_dimension: (!dimensions.is_empty()).then(|| mean(&dimensions)),
             relative_contrast: (near > 0.0).then(|| far / near),
             copies: copies as f64 / queries,
+            near_copies,
         })
     }
 }
@@ -72,6 +87,35 @@ fn check_differ(sample: &DataSample) -> Result<(), IndexError> {
         )));
     }
     Ok(())
+}
+
+/// Returns the share of the rows that have a near copy.
+fn near_copies(sample: &DataSample, metric: Metric, progress: &dyn Progress) -> Result<f64, IndexError> {
+    let rows = &sample.rows;
+    let step = (rows.count() / COPY_ROWS).max(1);
+    let looked: Vec<u8> =
+        (0..rows.count()).step_by(step).flat_map(|row| rows.row(row).iter().copied()).collect();
+    let looked = VectorFile::from_rows(rows.element(), rows.dim(), looked)?;
+    // Inner products are no distances.
+    let metric = if metric == Metric::InnerProduct { Metric::L2 } else { metric };
+    let k = (1 + COPY_NEIGHBORS).min(rows.count());
+    let nearest = exact_neighbors(rows, &looked, metric, k, None, &CancelOnly(progress)).map_err(of_truth)?;
+    let has_copy = |query: &usize| {
+        // The first is the row itself. Squares of lengths are compared.
+        let distances = nearest.distances(*query).unwrap_or_default();
+        let (near, far) = (distances.get(1).copied(), distances.last().copied());
+        near.zip(far).is_some_and(|(near, far)| near <= COPY_SHARE * COPY_SHARE * far)
+    };
+    let copies = (0..nearest.queries()).filter(has_copy).count();
+    Ok(copies as f64 / nearest.queries().max(1) as f64)
+}
+
+/// Returns the error of an exact search as one of an index.
+pub(crate) fn of_truth(error: GroundTruthError) -> IndexError {
+    match error {
+        GroundTruthError::Cancelled => IndexError::Cancelled,
+        other => IndexError::Parameter(other.to_string()),
+    }
 }
 
 /// Returns the estimate from the distances of one query's neighbours, nearest first.

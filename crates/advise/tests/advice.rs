@@ -490,6 +490,33 @@ fn data_is_assumed_without_a_sample_and_intervals_say_so() {
 }
 
 #[test]
+fn copies_that_the_sample_cannot_show_are_noted_and_widen_the_intervals() {
+    let families = vec!["cluster".to_owned()];
+    let one = |data: &VectorFile, vectors: Option<u64>| {
+        let options = AdviceOptions { families: families.clone(), vectors, ..quick() };
+        let found = advice(data, options).unwrap();
+        let noted = found.notes.iter().any(|note| note.contains("near copy"));
+        let reads = found.indexes.ranked[0].reads;
+        (found.statistics.near_copies, noted, reads.high / reads.value)
+    };
+    // Each of 500 vectors eight times, a little changed.
+    let mut random = StdRng::seed_from_u64(9);
+    let few = vectors(500, 3);
+    let copies = (0..8).flat_map(|_| 0..500).flat_map(|row| few.row(row).to_vec()).collect::<Vec<u8>>();
+    let changed = copies.chunks_exact(4).flat_map(|bytes| {
+        let component = f32::from_le_bytes(bytes.try_into().unwrap());
+        (component + random.random_range(-0.1..0.1_f32)).to_le_bytes()
+    });
+    let copies = VectorFile::from_rows(Element::F32, DIM, changed.collect()).unwrap();
+    let (share, noted, wide) = one(&copies, Some(40_000));
+    assert!(share > 0.9 && noted, "{share}");
+    let (usual, usual_noted, narrow) = one(&vectors(4_000, 3), Some(40_000));
+    assert!(usual < 0.1 && !usual_noted && wide > 1.5 * narrow, "{usual} {wide} {narrow}");
+    // The sample is the whole set.
+    assert!(!one(&copies, None).1);
+}
+
+#[test]
 fn several_recalls_are_answered_from_the_same_pilots() {
     let data = vectors(6_000, 7);
     let options = AdviceOptions { families: vec!["cluster".into()], tiers: vec![disk()], ..quick() };

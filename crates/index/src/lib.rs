@@ -72,9 +72,9 @@ pub use open::{
     ChangeCounts, CompactOptions, Compaction, CopiedCalibrations, CopyOptions, CopyReport, CurvePoint,
     DEFAULT_K, DEFAULT_RECALL, Effort, Explanation, FillOptions, FillReport, Index, IndexStats,
     InspectReport, MAX_SEARCH_LIST, MOST_AUDITED, MOST_QUERIES, ManyResult, MergedAnswers, NamedEfforts,
-    Numa, OpenOptions, PhaseTime, RangeOptions, RangeResult, RecallBefore, RecallCurve, SalvageReport, SearchMemory,
-    SearchOptions, SearchRequest, SearchResult, Searching, StoreShare, StoredVectors, StripeConversion,
-    StripeConversionOptions, TierChoice, WarmReport, compact, compact_in, convert_stripes,
+    Numa, OpenOptions, PhaseTime, RangeOptions, RangeResult, RecallBefore, RecallCurve, SalvageReport,
+    SearchMemory, SearchOptions, SearchRequest, SearchResult, Searching, StoreShare, StoredVectors,
+    StripeConversion, StripeConversionOptions, TierChoice, WarmReport, compact, compact_in, convert_stripes,
     convert_stripes_in, copy, copy_calibrations_named, few_audited, few_measured, fill, inspect, inspect_in,
     is_loss, probe_store, salvage_vectors, sample_of, search_many, verify, verify_in, with_control,
 };

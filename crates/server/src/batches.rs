@@ -365,12 +365,7 @@ mod tests {
         struct Panics;
         impl BatchSearch for Panics {
             type Answer = ();
-            fn answer(
-                &self,
-                _: &VectorFile,
-                _: &[Range<usize>],
-                _: Control<'_>,
-            ) -> Result<Vec<()>, Refusal> {
+            fn answer(&self, _: &VectorFile, _: &[Range<usize>], _: Control<'_>) -> Result<Vec<()>, Refusal> {
                 panic!("expected by this test")
             }
         }

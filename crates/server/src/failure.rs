@@ -69,11 +69,6 @@ impl Refusal {
         Refusal { status, kind, message: message.into(), position: None }
     }
 
-    /// Returns the same failure, for another request.
-    pub(crate) fn copy(&self) -> Refusal {
-        Refusal { message: self.message.clone(), ..*self }
-    }
-
     /// Returns the failure without the path of the served folder, which is nobody else's business: entries
     /// are known by their names.
     pub(crate) fn within(self, data: &Path) -> Refusal {

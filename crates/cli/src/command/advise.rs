@@ -142,14 +142,14 @@ fn statistics(advice: &Advice) -> String {
     let or_none = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.1}"));
     let of = &advice.statistics;
     format!(
-        "{} of {} vectors, {} queries: intrinsic dimension {}, relative contrast {}, copies {:.1}%; \
+        "{} of {} vectors, {} queries: intrinsic dimension {}, relative contrast {}, near copies {:.1}%; \
          {:.1} s",
         if advice.assumed.is_some() { "assumed sample" } else { "sample" },
         advice.sample_rows,
         advice.sample_queries,
         or_none(of.intrinsic_dimension),
         or_none(of.relative_contrast),
-        100.0 * of.copies,
+        100.0 * of.near_copies,
         advice.seconds
     )
 }

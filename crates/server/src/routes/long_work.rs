@@ -1,5 +1,5 @@
-//! Work on whole collections and indexes, which may take longer than a request usually does. It is cancelled when the
-//! client closes the connection.
+//! Work on whole collections and indexes, which may take longer than a request usually does. It is
+//! cancelled when the client closes the connection.
 
 use super::wire::{ErrorAnswer, effort_of, queries_of};
 use crate::access::{Readable, Writable};

@@ -60,7 +60,7 @@ pub(super) struct GivenSearch {
     ratio: Option<f32>,
     /// The name of the calibration that the recall refers to.
     calibration: Option<String>,
-    filter: Option<GivenFilter>,
+    pub(super) filter: Option<GivenFilter>,
     /// Names of the columns to return; all if it is left out.
     columns: Option<Vec<String>>,
     /// True to return the vectors of the field.
