@@ -482,8 +482,9 @@ fn data_is_assumed_without_a_sample_and_intervals_say_so() {
             let wider = index.reads.factor() / known.reads.factor();
             assert!((wider / assumed.widened_by - 1.0).abs() < 0.01, "{wider}");
         }
-        let speed = |one: &IndexPrediction| one.load(8).unwrap().queries_per_second;
-        assert!(speed(index).low < speed(known).low && speed(index).high > speed(known).high);
+        // Times of the two advices differ, but not the width of their intervals.
+        let width = |one: &IndexPrediction| one.load(8).unwrap().queries_per_second.factor();
+        assert!(width(index) > 1.5 * width(known), "{} {}", width(index), width(known));
     }
     let text = serde_json::to_string(&found).unwrap();
     assert!(text.contains("\"assumed\":{\"clusters\""), "{text}");
