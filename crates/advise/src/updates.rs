@@ -1,4 +1,4 @@
-//! The prediction of a collection whose rows are replaced: its segments ([`SteadySegments`]), their merges,
+//! The prediction of a collection whose rows are replaced: its segments (`SteadySegments`), their merges,
 //! and searches of all of them, with and without a filter. These take the work of an index of each segment's
 //! size, by the laws of the pilots, among the rows that are not deleted.
 
